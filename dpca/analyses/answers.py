@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.axis import Axis, Clock
-from dpca.derived.dmd import Modes
-from dpca.derived.extended import Extended
-from dpca.derived.gram import with_mean
-from dpca.derived.operators import F64, Chain, Matrix
-from dpca.derived.pca import Components
-from dpca.derived.spod import SpectralComponents
+from dpca.analyses.axis import Axis
+from dpca.derived.operators import F64, Matrix
 from dpca.numerics.sketch import RELIABLE, SMALLEST
 from dpca.units import describe_bytes
 
@@ -145,93 +139,7 @@ def mapped(answers: Mapping[str, Answer]) -> dict[str, Answer]:
     return {name: answer for name, answer in answers.items() if answer.maps is not None}
 
 
-def of_components(kind: str, rows: Samples, found: Components, divisor: float) -> Answer:
-    """Principal components, real or complex."""
-    axis = row_axis(rows.axis)
-    maps = Maps(found.coefficients, (), "each", rows.chain.apply, found.scores)
-    return _answer(
-        kind, rows, found.error, found.amplification, found.rank, _spectrum(found, axis, divisor), axis, maps
-    )
-
-
-def of_extended(rows: Samples, found: Extended, clock: Clock) -> Answer:
-    """Extended components, with a map a lag."""
-    windows = len(found.scores)
-    axis = row_axis(rows.axis)
-    axis = axis if axis.values is None else axis.of(axis.values[:windows])
-    scores_of = partial(_of_windows, rows.chain, found.lags, windows)
-    maps = Maps(found.coefficients, (LAG,), "together", scores_of, found.scores)
-    lags = Axis(LAG, found.lags.astype(np.int64), {"units": clock.step, "long_name": "lag in steps of the rows"})
-    arrays = _spectrum(found, axis, windows - 1)
-    answer = _answer("extended", rows, found.error, found.amplification, found.rank, arrays, axis, maps)
-    return replace(answer, coordinates={**answer.coordinates, LAG: lags})
-
-
-def of_modes(kind: str, rows: Samples, found: Modes, step: str) -> Answer:
-    """Dynamic modes."""
-    axis = row_axis(rows.axis)
-    per = {"units": f"1 / ({step})"}
-    values = {
-        "eigenvalues": (found.eigenvalues, {"long_name": f"of a step of {found.step:g} ({step})"}),
-        "exponents": (found.exponents, per),
-        "frequencies": (found.frequencies, per),
-        "growth_rates": (found.growth_rates, per),
-        "amplitudes": (found.amplitudes, {}),
-    }
-    arrays = {name: Array(array, (COMPONENT,), attributes) for name, (array, attributes) in values.items()}
-    unit = step if step[:1].isdigit() else f"1 {step}"  # 1 month, as regular steps are called
-    arrays["step"] = Array(np.array(found.step), (), {"units": unit, "long_name": "by which eigenvalues lead"})
-    arrays["scores"] = Array(found.scores, (axis.name, COMPONENT))
-    maps = Maps(found.coefficients, (), "no", np.asarray, with_mean(rows.products, found.coefficients))
-    return _answer(kind, rows, found.error, found.amplification, found.rank, arrays, axis, maps)
-
-
-def of_spectral(rows: Samples, found: SpectralComponents, clock: Clock) -> Answer:
-    """Spectral components."""
-    both = (FREQUENCY, COMPONENT)
-    arrays = {
-        "energies": Array(found.energies, both, {"long_name": "density of variance per frequency"}),
-        "total_energy": Array(found.total, (FREQUENCY,)),
-        "rank": Array(found.rank.astype(np.int64), (FREQUENCY,)),
-        "scores": Array(found.scores, (FREQUENCY, BLOCK, COMPONENT)),
-        "digits": Array(_digits(found.error), both),
-    }
-    starts = rows.axis.values
-    blocks = Axis(BLOCK, found.starts.astype(np.int64), {"long_name": "number of the first row"})
-    if starts is not None:
-        blocks = Axis(BLOCK, starts[found.starts], {**rows.axis.attributes, "long_name": "first row"})
-    coordinates = {
-        FREQUENCY: Axis(FREQUENCY, found.frequencies, {"units": f"1 / ({clock.step})"}),
-        BLOCK: blocks,
-    }
-    scores_of = partial(_of_blocks, rows.chain, found)
-    maps = Maps(found.coefficients, (FREQUENCY,), "each", scores_of, found.scores)
-    answer = _answer("spod", rows, found.error, found.amplification, int(found.rank.max()), arrays, None, maps)
-    return replace(answer, coordinates=coordinates)
-
-
-def _of_windows(chain: Chain, lags: NDArray[np.intp], windows: int, projected: Matrix) -> Matrix:
-    """Scores of windows, about their mean, from X W of each lag."""
-    total = sum(chain.apply(one)[lag : lag + windows] for one, lag in zip(projected, lags, strict=True))
-    return np.asarray(total - np.mean(total, axis=0))
-
-
-def _of_blocks(chain: Chain, found: SpectralComponents, projected: Matrix) -> Matrix:
-    """Scores of blocks, from X W of each frequency: a map is the conjugate of what the sums are products with."""
-    return found.blocks_of(np.stack([chain.apply(one.conj()) for one in projected]))
-
-
-def _spectrum(found: Components, axis: Axis, divisor: float) -> dict[str, Array]:
-    return {
-        "scores": Array(found.scores, (axis.name, COMPONENT)),
-        "eigenvalues": Array(found.eigenvalues, (COMPONENT,)),
-        "singular_values": Array(np.sqrt(found.eigenvalues), (COMPONENT,)),
-        "explained_variance": Array(found.explained_variance(divisor=divisor), (COMPONENT,)),
-        "explained_variance_ratio": Array(found.explained_variance_ratio, (COMPONENT,)),
-    }
-
-
-def _answer(
+def answer_of_maps(
     kind: str,
     rows: Samples,
     errors: F64,
@@ -241,9 +149,17 @@ def _answer(
     axis: Axis | None,
     maps: Maps,
 ) -> Answer:
+    """The answer of an analysis with maps.
+
+    Parameters
+    ----------
+    errors : of its eigenvalues, relative
+    amplification, rank : as in the certificate
+    axis : of the rows; None where no array is along them
+    """
     coordinates = {} if axis is None or axis.values is None else {axis.name: axis}
     if "digits" not in arrays:
-        arrays["digits"] = Array(_digits(errors), (COMPONENT,))
+        arrays["digits"] = Array(digits_of(errors), (COMPONENT,))
     if rows.features is not None and rows.features.weights:
         maps = replace(maps, weighting=rows.features)
     return Answer(kind, arrays, coordinates, maps, _certificate(kind, rows, errors, amplification, rank))
@@ -272,7 +188,7 @@ def _certificate(kind: str, rows: Samples, errors: F64, amplification: float, ra
     good, total = int(reliable.sum()), int(counted.sum())
     caveat = ""
     if good < total:
-        least = float(_digits(errors[counted]).min())
+        least = float(digits_of(errors[counted]).min())
         left = why_so_few(
             known, amplification, f"{known.solver} in {known.precision} precision does not know them beside the first"
         )
@@ -280,7 +196,7 @@ def _certificate(kind: str, rows: Samples, errors: F64, amplification: float, ra
     return {
         **of_rows(kind, rows, amplification),
         "rank": rank,
-        "digits": _digits(errors).tolist(),
+        "digits": digits_of(errors).tolist(),
         "reliable": reliable.tolist(),
         "reliable_components": good,
         "components": total,
@@ -319,7 +235,7 @@ def why_so_few(known: Known, amplification: float, otherwise: str) -> str:
     )
 
 
-def _digits(errors: F64) -> F64:
+def digits_of(errors: F64) -> F64:
     """Correct decimal digits for relative errors, rounded down to a tenth."""
     return np.asarray(np.floor(10 * np.abs(np.log10(np.clip(errors, SMALLEST, 1.0)))) / 10)
 

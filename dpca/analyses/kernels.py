@@ -1,19 +1,15 @@
-"""Distances of rows, and kernel PCA of them, from products that operators leave: no data."""
+"""Distances of rows, and their inner products as kernels take them, from products that operators leave: no data."""
 
 from __future__ import annotations
-
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.samples import Samples
 from dpca.derived.gram import matrix_of, with_mean
 from dpca.derived.operators import F64, blocks
 from dpca.errors import ConfigError
-from dpca.kernels import cases
-from dpca.kernels.kernel import USES, Inner, Kernels
+from dpca.kernels.kernel import USES, Inner
 from dpca.numerics.sketch import RELIABLE
 
 NEARLY = 1e-3
@@ -66,86 +62,6 @@ def distances(rows: Samples) -> tuple[F64, float]:
     found = inner.squared_distances()
     np.fill_diagonal(found, 0.0)
     return np.sqrt(found, out=found), 4 * rows.centred.transformed.largest_error
-
-
-def kernel_pca(
-    rows: Samples,
-    kernel: str,
-    n_features: int,
-    gamma: float | Literal["median"] | None = None,
-    degree: float = 3.0,
-    coef0: float = 1.0,
-    n_components: int | None = None,
-) -> Answer:
-    """Kernel PCA of the rows (`dpca.kernels`), without maps, since its components lie in no space of features; eigenvalues that are negative beyond rounding are left out, and told.
-
-    Parameters
-    ----------
-    kernel : linear, poly, rbf, sigmoid or cosine
-    n_features : d, for gamma
-    gamma : of rbf, poly and sigmoid; None for 1 / d, "median" for 1 / (median of squared distances)
-    n_components : None for all that can be told from 0
-    """
-    if kernel not in NAMES:
-        raise ConfigError(f"kernel is {kernel!r}, but {', '.join(NAMES)} is allowed", "Choose one.", key="kernel")
-    if not (gamma is None or gamma == "median" or (isinstance(gamma, int | float) and 0 <= gamma < np.inf)):
-        raise ConfigError(f"gamma is {gamma!r}, but a number from 0, 'median' or None is allowed", key="gamma")
-    if n_components is not None and not 1 <= n_components < rows.n:
-        raise ConfigError(
-            f"n_components is {n_components}, but 1 to {rows.n - 1} is allowed for {rows.n} rows", key="n_components"
-        )
-    inner, axis = inner_of(rows), row_axis(rows.axis)
-    asked = Kernels((kernel,), (gamma,), (float(degree),), (float(coef0),))
-    (one,) = asked.cases(n_features, inner)
-    matrix, noise = one.matrix(inner, rows.products.rounding)
-    request = cases.Request(n_components, 1, remove_zero_eig=False, indefinite="truncate", of_samples=not rows.of_pairs)
-    found = cases.solve(one, matrix, noise, request, rows.n - 1, lambda finish: finish())
-    spectrum = found.spectrum
-    per_component = {
-        "eigenvalues": spectrum.eigenvalues[: spectrum.n_components],
-        "explained_variance": spectrum.explained_variance,
-        "explained_variance_ratio": spectrum.explained_variance_ratio,
-        "digits": np.floor(10 * spectrum.digits) / 10,
-    }
-    arrays = {
-        "scores": Array(spectrum.scaled, (axis.name, COMPONENT)),
-        **{name: Array(values, (COMPONENT,)) for name, values in per_component.items()},
-    }
-    coordinates = {} if axis.values is None else {axis.name: axis}
-    return Answer("kernel_pca", arrays, coordinates, None, _certificate(rows, found))
-
-
-def _certificate(rows: Samples, found: cases.Case) -> dict[str, Any]:
-    """As of other analyses (`dpca.analyses.answers`), with the kernel, its parameters, and what is to be said of it."""
-    known, spectrum = rows.known, found.spectrum
-    reliable, amplification = spectrum.reliable, rows.centred.transformed.amplification
-    good, total = int(reliable.sum()), spectrum.n_components
-    sentences = list(found.notes)
-    if good < total:
-        sentences.append(
-            f"{total - good} of {total} components of kernel {found.kernel} have less than two digits, since its values have the errors "
-            f"of {known.solver} in {known.precision} precision; {known.remedy}"
-        )
-    return {
-        "kind": "kernel_pca",
-        "kernel": found.kernel.name,
-        **found.kernel.parameters,
-        "samples": list(rows.told),
-        "rows": rows.n,
-        "solver": known.solver,
-        "precision": known.precision,
-        "amplification": amplification,
-        "rank": spectrum.rank,
-        "digits": (np.floor(10 * spectrum.digits) / 10).tolist(),
-        "reliable": reliable.tolist(),
-        "reliable_components": good,
-        "components": total,
-        "negative_eigenvalues": found.n_negative,
-        "caveat": "; ".join(sentences),
-        "maps": None,
-        "verdict": f"{good} of {total} components of kernel {found.kernel} reliable ({known.solver}, {known.precision}), amplification "
-        f"{amplification:,.3g}",
-    }
 
 
 def nearest_known(error: float) -> float:

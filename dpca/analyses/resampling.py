@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from dpca.analyses.answers import COMPONENT, DRAW, LIMIT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis, in_order
+from dpca.analyses.kind import Labels, made_of
 from dpca.analyses.samples import By, Samples
 from dpca.analyses.statistics import labels_of, of_all_rows, unweighted
+from dpca.config.inputs import Names, Section
 from dpca.derived.gram import matrix_of
 from dpca.derived.operators import F64
-from dpca.derived.resampling import Align, Bootstrap, LeaveOut, Resampled, Scheme, cut, resampled
+from dpca.derived.resampling import Bootstrap, LeaveOut, Resampled, Scheme, cut, resampled
 from dpca.derived.statistics import coded
 from dpca.errors import ConfigError
 
-Kind = Literal["bootstrap", "jackknife", "leave_out"]
 DRAWS, LEVEL = 1000, 0.95
 DISTINCT = 0.15
 """A component whose instability is above this is not told from its neighbours: that of two that mix freely is about 0.2."""
@@ -29,31 +31,70 @@ ALIKE = 0.2
 """Correlation of rows that follow each other, in the scores of a component, from which on they are no draws of their own."""
 
 
-@dataclass(frozen=True, eq=False)
-class Resampling:
-    """Which draws are made, and what they are asked for: settings as `dpca.config.resampling` allows them."""
+class Resampling(Section):
+    """Intervals, standard errors and angles of principal components, from draws of the rows; they read no data."""
 
-    kind: Kind = "bootstrap"
-    draws: int = DRAWS
-    """Of the bootstrap."""
-    block: int = 1
-    """Rows that follow each other and are drawn together."""
-    by: By | None = None
-    """A part of the dates, or a label for each row: what groups are drawn or left out."""
-    seed: int = 0
-    level: float = LEVEL
-    align: Align = "order"
-    standard_errors: bool = False
-    """Whether maps of standard errors are made, where maps are."""
-    columns: int | None = None
-    """Their columns for each component; None for all, which is exact."""
+    kind: Annotated[
+        Literal["bootstrap", "jackknife", "leave_out"],
+        Field(
+            description="bootstrap: as many rows as there are, drawn with replacement; jackknife: all but one; leave_out: all but a group (by)."
+        ),
+    ] = "bootstrap"
+    draws: Annotated[int, Field(ge=1, description="Of the bootstrap; 2 / (1 - level) at least.")] = 1000
+    block: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Number of rows in a row that are drawn together, for time series whose neighbouring rows are alike. The first "
+            "row follows the last.",
+        ),
+    ] = 1
+    by: Annotated[
+        Labels | None,
+        Field(
+            description="A part of the samples' dates, or a label for each sample of the result: groups that are drawn, or left out, whole."
+        ),
+    ] = None
+    seed: Annotated[int, Field(ge=0, description="Of the bootstrap: the same seed draws the same.")] = 0
+    level: Annotated[float, Field(gt=0, lt=1, description="Of the intervals.")] = 0.95
+    align: Annotated[
+        Literal["order", "procrustes"],
+        Field(
+            description="How components of a draw are matched, for scores and maps. order: each with the most similar component, and "
+            "its sign. procrustes: all are rotated together to be as similar as possible. Variances are always in order of "
+            "size."
+        ),
+    ] = "order"
+    standard_errors: Annotated[
+        bool,
+        Field(description="Also a map of the standard error of every loading, standard_errors, in the read for maps."),
+    ] = False
+    columns: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Deviation columns of these maps for each component; null: as many as draws or rows, which is exact. With fewer the "
+            "certificate has the share of the variance that is lost.",
+        ),
+    ] = None
+
+    @classmethod
+    def of(cls, **arguments: Any) -> Resampling:
+        """The settings with the arguments of a Python program."""
+        return made_of(cls, arguments)
+
+    @property
+    def labels(self) -> By:
+        """`by` as rows take it: labels of a file were read before."""
+        assert not isinstance(self.by, Names | None)
+        return self.by
 
     def scheme(self, rows: Samples) -> tuple[Scheme, Axis]:
         """How the rows are drawn, and the names of the draws."""
         self._check(rows.n)
         axis, codes = Axis(DRAW, None), None
         if self.by is not None:
-            names, codes = coded(labels_of(rows, self.by))
+            names, codes = coded(labels_of(rows, self.labels))
             names, codes = in_order(names[codes])
             if len(names) < 2:
                 raise ConfigError(
@@ -200,7 +241,7 @@ def _told(
     """
     units = rows.n
     if asked.by is not None:
-        units = len(np.unique(labels_of(rows, asked.by)))
+        units = len(np.unique(labels_of(rows, asked.labels)))
     elif asked.block > 1:
         units = -(-rows.n // asked.block)
     what = {"jackknife": "each leaves out one row", "leave_out": f"each leaves out one of {units:,} groups"}

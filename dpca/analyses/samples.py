@@ -1,4 +1,4 @@
-"""Samples known by their products alone, and what is asked of them: operators by dates and names, then analyses."""
+"""Samples known by their products alone, and the operators that are applied to them, by dates and names."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.answers import Answer, Known, of_components, of_extended, of_modes, of_spectral
-from dpca.analyses.axis import Axis, Clock, in_order
+from dpca.analyses.answers import Known
+from dpca.analyses.axis import Axis, in_order
 from dpca.analyses.feature_groups import Features, features_of
-from dpca.derived.dmd import dmd
-from dpca.derived.extended import extended
 from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
 from dpca.derived.fits import Detrend, RegressOut
 from dpca.derived.gram import AnyProducts, Transformed, transformed
 from dpca.derived.groups import Anomalies, Between, GroupMeans
-from dpca.derived.hilbert import Padding, analytic, hilbert
-from dpca.derived.operators import F64, Center, Chain, Difference, Operator, Remainder, Select, Weights
-from dpca.derived.optimized_dmd import optimized_dmd
-from dpca.derived.pca import UpTo, pca
-from dpca.derived.spod import spod
+from dpca.derived.operators import Center, Chain, Difference, Operator, Remainder, Select, Weights
+from dpca.derived.pca import UpTo
 from dpca.errors import ConfigError, InputError
 from dpca.numerics.panels import BlockScaling
 from dpca.numerics.weights import Kind, SampleWeights
@@ -394,63 +389,9 @@ class Samples:
         found = self._then(Weights(values), f"weighted ({kind})")
         return replace(found, weights=SampleWeights(values, kind))
 
-    # Analyses.
-
-    def _divisor(self, ddof: int = 1) -> float:
+    def divisor(self, ddof: int = 1) -> float:
         """The divisor of variances."""
         return self.n - ddof if self.weights is None else self.weights.divisor(ddof)
-
-    def pca(self, n_components: Number = None, as_covariance: bool = False, as_correlation: bool = False) -> Answer:
-        """Principal components of the rows, about their mean, with maps in the unit of the data or as correlations where asked for."""
-        rows = self.centred
-        found, divisor = pca(rows.transformed, n_components), rows._divisor()
-        answer = of_components("pca", rows, found, divisor)
-        maps = replace(
-            answer.its_maps,
-            score_deviation=np.sqrt(found.eigenvalues / divisor) if as_covariance else None,
-            rows=np.asarray(rows.chain.adjoint(np.eye(rows.n))) if as_correlation else None,
-        )
-        return replace(answer, maps=maps)
-
-    def extended(self, lags: int, step: int = 1, n_components: Number = None) -> Answer:
-        """Principal components of windows of rows that follow each other: extended EOFs, multichannel singular spectrum analysis."""
-        clock = self.axis.clock("extended EOF analysis")
-        return of_extended(self, extended(self.transformed, lags, step, n_components), clock)
-
-    def hilbert(self, n_components: Number = None, padding: Padding = "none", decay: float = 0.2) -> Answer:
-        """Complex principal components of the analytic signal."""
-        self.axis.clock("the Hilbert transform")
-        words = f"the analytic signal (padding {padding})"
-        rows = replace(self, chain=analytic(self.chain, padding, decay), told=(*self.told, words))
-        found = hilbert(self.products, self.chain, n_components, padding, decay)
-        return of_components("hilbert", rows, found, rows._divisor())
-
-    def dmd(self, rank: Number = None, modes: Literal["exact", "projected"] = "exact") -> Answer:
-        """Dynamic mode decomposition, with exact or projected modes."""
-        clock = self.axis.clock("DMD")
-        found = of_modes("dmd", self, dmd(self.transformed, clock.times, rank, modes), clock.step)
-        return replace(found, certificate={**found.certificate, "modes": modes})
-
-    def optimized_dmd(self, rank: int) -> Answer:
-        """Optimized dynamic mode decomposition, in steps; where times are not regular, in units of their coordinate."""
-        try:
-            clock = self.axis.clock("optimized DMD")
-        except ConfigError:  # not regular, which the fit does not need: in units of the coordinate then
-            clock = Clock(self.axis.times("optimized DMD"), self.axis.unit)
-        return of_modes("optimized_dmd", self, optimized_dmd(self.transformed, clock.times, rank), clock.step)
-
-    def spod(
-        self,
-        block: int,
-        overlap: int | None = None,
-        window: str | F64 = "hamming",
-        frequencies: Literal["all"] | Sequence[float] = "all",
-        n_components: int | None = None,
-    ) -> Answer:
-        """Spectral POD of the rows about their mean; frequencies in cycles per step."""
-        rows, clock = self.centred, self.axis.clock("SPOD")
-        found = spod(rows.transformed, clock.times, block, overlap, window, frequencies, n_components)
-        return of_spectral(rows, found, clock)
 
 
 def _products_of(features: Features) -> AnyProducts:

@@ -126,9 +126,9 @@ def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, ove
     \b
     Example: dpca init results/data > derived.yaml; dpca derive derived.yaml
     """
+    from dpca.analyses.config import load_derive
     from dpca.commands.derive import derive as carry_out
     from dpca.commands.derive import plan as make_plan
-    from dpca.config.loading import load_derive
     from dpca.execution.progress import display_for
 
     loaded = load_derive(config, overrides)
@@ -437,7 +437,7 @@ def report(
         check_out(out, overwrite)
     try:  # each imports what it draws alone
         if derived:
-            from dpca.report.derived import write_derived_report
+            from dpca.analyses.report import write_derived_report
 
             click.echo(write_derived_report(open_derived(result), out))
             return
@@ -547,7 +547,7 @@ def schema(of_derive: bool, markdown: bool) -> None:
     \b
     Example: dpca schema > dpca.schema.json
     """
-    from dpca.config import derive
+    from dpca.analyses import config as derive
     from dpca.config import schema as run
     from dpca.config.reference import reference
 

@@ -36,7 +36,7 @@ debug_option = click.option("--debug", is_flag=True, expose_value=False, help="S
 
 def _keys(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The keys of a config that begin as what is typed, for completion in a shell."""
-    from dpca.config.derive import Derive
+    from dpca.analyses.config import Derive
     from dpca.config.explaining import keys_at
     from dpca.config.schema import Config
 

@@ -7,30 +7,24 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer, mapped
+from dpca.analyses.config import Derive
 from dpca.analyses.kept import Kept, Part
+from dpca.analyses.kind import Context
+from dpca.analyses.kinds.pca import Pca
 from dpca.analyses.maps import columns_of_maps, precisions, with_maps
+from dpca.analyses.memory import held, held_beside_maps, held_by_statistics, n_deviations, n_scaled
 from dpca.analyses.rotation import with_rotation, without_maps
-from dpca.analyses.steps import (
-    analysed,
-    columns_of,
-    held,
-    held_beside_maps,
-    held_by_statistics,
-    in_analysis,
-    n_deviations,
-    n_scaled,
-)
+from dpca.analyses.steps import analysed, in_analysis
 from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
 from dpca.commands.reporting import write_beside
-from dpca.config.derive import Derive, Pca
 from dpca.config.loading import Positioned
 from dpca.errors import ConfigError, DpcaError
 from dpca.execution.clusters import connect
@@ -174,11 +168,11 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         n = kept.first.n_samples
         holding = held(n, config.analyses, *kept.sizes, workers.threads)
         process = process_of(kept.name, "analyses", holding, n, workers)
-        q, scratch = sum(columns_of(analysis.model) for analysis in config.analyses), scratch_of(config)
+        q, scratch = sum(analysis.model.columns(n) for analysis in config.analyses), scratch_of(config)
         dtype = np.dtype(np.float64)
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
         errors, deviations = n_deviations(n, config.analyses)
-        columns = MapColumns(q, errors, deviations, n_scaled(config.analyses))
+        columns = MapColumns(q, errors, deviations, n_scaled(n, config.analyses))
         statistics = sum(array.bytes * array.count for array in held_by_statistics(n, config.analyses))
         how["beside"] = _beside_maps(config, kept, columns, statistics, workers.threads)
         run_plan = plan_maps(groups, columns, dtype, kept.working_dtype, **how) if groups else None
@@ -261,11 +255,10 @@ class _Work:
         """The answers by name; the Gram matrix is released after them."""
         threads = eigensolve_threads(self.kept.first.n_samples)
         with blas_threads(threads), self.stages.timed("analyses"), self.progress.stage("analyses"):
-            samples = self.kept.samples(self.config.time)
+            samples, kept = self.kept.samples(self.config.time), self.kept
+            context = Context(samples, kept.recorded, "", self.workers.threads, kept.n_features)
             return {
-                analysis.name: analysed(
-                    samples, self.kept.recorded, analysis, f"analyses.{number}", self.workers.threads
-                )
+                analysis.name: analysed(analysis, replace(context, key=f"analyses.{number}"))
                 for number, analysis in enumerate(self.config.analyses)
             }
 
@@ -416,7 +409,7 @@ def _verdict(answers: Mapping[str, Answer]) -> str:
 
 def _makes_maps(config: Derive, components: bool) -> bool:
     """Whether any analysis has components in the space of the features, and they are asked for."""
-    return (config.components or components) and any(columns_of(analysis.model) for analysis in config.analyses)
+    return (config.components or components) and any(analysis.model.has_maps for analysis in config.analyses)
 
 
 def _asked(config: Derive) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.derive import Derive
+from dpca.analyses.config import Derive
 from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
 from dpca.config.model import Model

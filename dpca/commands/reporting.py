@@ -49,7 +49,7 @@ def check_out(file: Path, overwrite: bool) -> None:
 def _writer(derived: bool) -> Callable[[Path], Path]:
     """What writes a report; of the two kinds only what is asked for is imported, since analyses take a second."""
     if derived:
-        from dpca.report.derived import write_derived_report
+        from dpca.analyses.report import write_derived_report
 
         return lambda place: write_derived_report(open_derived(place))
     from dpca.report.page import write_report

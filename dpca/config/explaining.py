@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from dpca.config.reference import words_of
 from dpca.config.schema import ALLOWED, REMEDIES
@@ -50,7 +51,12 @@ _NO_KIND = frozenset(["union_tag_invalid", "union_tag_not_found"])
 
 
 def explain(
-    errors: ValidationError, values: dict[str, Any], marks: Mapping[Path_, str], name: str, model: Model
+    errors: ValidationError,
+    values: dict[str, Any],
+    marks: Mapping[Path_, str],
+    name: str,
+    model: Model,
+    under: tuple[str, ...] = (),
 ) -> tuple[str, str]:
     """One line for each wrong key, and the remedies.
 
@@ -60,12 +66,15 @@ def explain(
     marks : file:line:column of each value, and of each key with <key> behind it
     name : the file
     model : what the values are of
+    under : the section of a config that they are, where they are not a whole one
     """
     lines: dict[Path_, str] = {}
     remedies: dict[Path_, str] = {}
     absent_ones, unfinished = set[Path_](), set[Path_]()
     meant: list[Path_ | None] = []
     for error in errors.errors():
+        if error["type"] == "is_instance_of":  # what only a Python program can give, beside what a file can
+            continue
         path, value = _existing(error, values)
         key = ".".join(map(str, path)) or "the file"
         if error["type"] in _NO_KIND:
@@ -110,7 +119,7 @@ def explain(
         elif error["type"] == "value_error" and _of_any(path) not in ALLOWED:  # of a check of our own, which says all
             lines[path] = f"{marks.get(path, name)}: {key}: {error['msg'].removeprefix('Value error, ')}"
         else:
-            options, of_any = options_at(path, model, values), _of_any(path)
+            options, of_any = options_at(path, model, values), _of_any((*under, *path))
             allowed_ = _allowed(error, options)
             if of_any in ALLOWED:
                 lines.pop(path, None)
@@ -166,7 +175,8 @@ def _flat(annotation: Any) -> Iterator[Any]:
     """The members of unions."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        yield from _flat(get_args(annotation)[0])
+        if not any(isinstance(one, SkipJsonSchema) for one in get_args(annotation)):  # type: ignore[misc]  # of a Python program
+            yield from _flat(get_args(annotation)[0])
     elif origin in (Union, UnionType):
         for one in get_args(annotation):
             yield from _flat(one)

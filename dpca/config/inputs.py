@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -24,6 +24,8 @@ class Section(BaseModel):
     """Keys of a configuration."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    command: ClassVar[str] = ""
+    """The command that a whole configuration is of."""
 
 
 Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]

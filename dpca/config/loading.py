@@ -16,9 +16,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from dpca.config.derive import Derive
-from dpca.config.explaining import Path_, explain, keys_at, required
-from dpca.config.inputs import Input, Inputs, InputSection
+from dpca.config.explaining import Path_, explain, keys_at
+from dpca.config.inputs import Input, Inputs, InputSection, Section
 from dpca.config.schema import Config
 from dpca.config.together import check_together
 from dpca.errors import ConfigError, DpcaError
@@ -52,7 +51,7 @@ _YAML_ERRORS = {
 """By the beginning of ruamel's message: a clearer message ("" to keep ruamel's, which must show no value), and the remedy."""
 
 
-C = TypeVar("C", Config, Derive)
+C = TypeVar("C", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Positioned(Generic[C]):
     @property
     def command(self) -> str:
         """The command that runs it, as one would type it; secrets are redacted."""
-        verb = "run" if isinstance(self.config, Config) else "derive"
+        verb = self.config.command
         words: tuple[str, ...] = self.words if self.words else (verb, self.path)
         return shlex.join(
             [
@@ -126,7 +125,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     overrides : KEY=VALUE, such as model.n_components=30; VALUE is YAML
     """
     begin = "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine"
-    loaded = Loaded(*_read(path, overrides, Config, begin), str(path), tuple(overrides))
+    loaded = Loaded(*read(path, overrides, Config, begin), str(path), tuple(overrides))
     with loaded.located():
         check_together(loaded.config)
     return loaded
@@ -153,23 +152,7 @@ def load_values(values: dict[str, Any], overrides: Sequence[str], words: Sequenc
     return loaded
 
 
-def load_derive(path: str | Path, overrides: Sequence[str] = ()) -> Positioned[Derive]:
-    """Read a configuration of derived analyses; parameters and errors as of `load`."""
-    begin = "Begin with\nfrom: results/mine\nanalyses:\n  - name: trend\n    model: {kind: pca}\noutput:\n  path: results/mine-derived"
-    loaded = Positioned(*_read(path, overrides, Derive, begin), str(path), tuple(overrides))
-    names = [analysis.name for analysis in loaded.config.analyses]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            error = ConfigError(
-                f"analyses {names.index(name)} and {number} are both called {name!r}",
-                "Give each a name.",
-                f"analyses.{number}.name",
-            )
-            raise loaded.locate(error)
-    return loaded
-
-
-def _read(path: str | Path, overrides: Sequence[str], model: type[C], begin: str) -> tuple[C, dict[Path_, str]]:
+def read(path: str | Path, overrides: Sequence[str], model: type[C], begin: str) -> tuple[C, dict[Path_, str]]:
     """The configuration in a file, and file:line:column of each value.
 
     Parameters
@@ -193,19 +176,21 @@ def _read(path: str | Path, overrides: Sequence[str], model: type[C], begin: str
         raise ConfigError(*explain(errors, values, marks, name, model)) from None
 
 
-def _check_command(
-    values: Mapping[str, Any], marks: Mapping[Path_, str], name: str, model: type[Config | Derive]
-) -> None:
+OWN = {"run": ("input",), "derive": ("from", "analyses")}
+"""The required keys that configs of one command alone have."""
+
+
+def _check_command(values: Mapping[str, Any], marks: Mapping[Path_, str], name: str, model: type[Section]) -> None:
     """Refuse a config of the other command, and say which that is."""
-    other, command = (Derive, "derive") if model is Config else (Config, "run")
-    theirs = [key for key in required(other) if key in values and key not in keys_at((), model)]
-    if theirs and not any(key in values for key in required(model) if key not in required(other)):
-        mine = [key for key in required(model) if key not in required(other)]
+    mine = OWN[model.command]
+    ((command, theirs),) = ((command, keys) for command, keys in OWN.items() if command != model.command)
+    theirs = tuple(key for key in theirs if key in values)
+    if theirs and not any(key in values for key in mine):
         raise ConfigError(
             f"{marks.get((theirs[0], '<key>'), name)}: this is a config of dpca {command}: it has {' and '.join(theirs)}, where one of dpca "
-            f"{'run' if model is Config else 'derive'} has {' and '.join(mine)}",
+            f"{model.command} has {' and '.join(mine)}",
             f"Type {shlex.join(['dpca', command, name])}"
-            + (" (--plan only says what it would read)." if other is Derive else "."),
+            + (" (--plan only says what it would read)." if command == "derive" else "."),
         )
 
 

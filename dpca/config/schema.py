@@ -277,18 +277,6 @@ class BlockKrylov(Section):
         return Iteration(**self.model_dump())
 
 
-Components = Annotated[
-    Annotated[int, Field(ge=1)] | Literal["auto"],
-    Field(description=f"How many. auto: {DEFAULT_COMPONENTS}, or as many as there are if these are fewer."),
-]
-"""A number of components of a derived analysis."""
-
-
-def most_of(asked: int | Literal["auto"]) -> int:
-    """The most components that are asked for."""
-    return DEFAULT_COMPONENTS if asked == AUTO else asked
-
-
 class Model(Section):
     """What is computed."""
 
@@ -537,6 +525,8 @@ class Output(Section):
 class Config(Section):
     """A run of dpca."""
 
+    command = "run"
+
     input: Inputs
     preprocess: Preprocess = Preprocess()
     model: Model = Model()
@@ -570,6 +560,7 @@ ALLOWED = {
     "preprocess.filters.mask": "an array {uri: PATH}",
     "preprocess.filters.chromosomes": "autosomes, or a list of chromosomes such as [1, 2, X]",
     "preprocess.filters.variants": "a list of ids, or the path of a file with one a line",
+    "analyses.model.alpha": "auto, a number above 0 or a list of them",
     "preprocess.scale": "none, std, pareto, range, or {binomial: plink2}, {binomial: smartpca}, {binomial: snprelate}",
     "preprocess.scale.reference": "a list of numbers and labels, {start: 0, stop: 100, step: 2}, or the path of a file",
     "input.name": "a letter, and then letters, digits, - and _",

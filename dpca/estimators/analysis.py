@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpca.analyses import feature_groups, projection
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
+from dpca.analyses.kinds.pairs import SIDE
 from dpca.analyses.maps import AS_CORRELATION, AS_COVARIANCE, COMPONENTS, STANDARD_ERRORS
 from dpca.analyses.samples import Samples
 from dpca.errors import ConfigError, InputError
@@ -46,7 +47,7 @@ class Analysis(Draws):
 
     @property
     def kind(self) -> str:
-        """pca, extended, hilbert, dmd, optimized_dmd, spod, kernel_pca, mca, cca, similarity, pcoa, permanova, manova, ridge or heritability."""
+        """The kind of analysis, which is also the method of `Gram`: pca, permanova."""
         return self._answer.kind
 
     @property
@@ -268,14 +269,14 @@ class Analysis(Draws):
         each = [edge.Labels.of(given, groups[0].samples_axis).of_samples(one, "scores") for one in found]
         if sides[0][0] is None:
             return each[0]
-        return edge.beside(each, feature_groups.SIDE, self._answer.certificate["groups"])
+        return edge.beside(each, SIDE, self._answer.certificate["groups"])
 
     def _projecting(self) -> list[tuple[int | None, Samples, Answer]]:
         """The rows and the answer that samples are projected on, if they can be; of two groups of features both, and their numbers."""
         projection.check(self.kind, self._rows)
         if self._answer.maps is None:
             raise projection.no_maps(self.kind)
-        if self._answer.maps.outer != (feature_groups.SIDE,):
+        if self._answer.maps.outer != (SIDE,):
             return [(None, self._rows, self._answer)]
         return [(side, *one) for side, one in enumerate(feature_groups.sides_of(self._rows, self._answer))]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from dpca.analyses import feature_groups
+from dpca.analyses.kinds import Cca, Mca, Similarity
+from dpca.analyses.kinds.pca import shares_of
 from dpca.errors import ConfigError
 from dpca.numerics.panels import BlockScaling
 
 if TYPE_CHECKING:
-    from dpca.analyses.answers import Answer
+    from dpca.analyses.kind import Kind
     from dpca.analyses.samples import Samples
 from dpca.estimators.analysis import Analysis
 
@@ -22,8 +23,7 @@ class GroupsOfFeatures:
         _rows: Samples
 
         def _with(self, rows: Samples) -> Self: ...
-        def _within_memory(self, itemsize: int = 8) -> Samples: ...
-        def _analysed(self, answer: Answer, rows: Samples | None = None) -> Analysis: ...
+        def _run(self, kind: type[Kind], **arguments: Any) -> Analysis: ...
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -65,8 +65,8 @@ class GroupsOfFeatures:
         `p_value` is that of the sum of squared covariances, by permutations of the rows of the second group. `components()` are the singular
         vectors of both groups, orthonormal; `rest` and `transform` have scores of both, (side, samples, component).
         """
-        found = feature_groups.mca(self._within_memory(), (first, second), n_components, permutations, seed)
-        return self._analysed(found, self._rows.centred)
+        how: dict[str, Any] = {"n_components": n_components, "permutations": permutations, "seed": seed}
+        return self._run(Mca, groups=[first, second], **how)
 
     def cca(
         self,
@@ -83,12 +83,12 @@ class GroupsOfFeatures:
         `p_value_of_first` is that of the first correlation. `components()` are the weights of features (`x_rotations_` and `y_rotations_` of
         scikit-learn's CCA, of scores of length 1): centred samples times these are the scores. They are not orthogonal.
         """
-        found = feature_groups.cca(self._within_memory(), (first, second), n_leading, n_components, permutations, seed)
-        return self._analysed(found, self._rows.centred)
+        how: dict[str, Any] = {"n_components": n_components, "permutations": permutations, "seed": seed}
+        return self._run(Cca, groups=[first, second], n_leading=n_leading, **how)
 
     def similarity(self, *, permutations: int = 999, seed: int = 0) -> Analysis:
         """RV coefficients (linear CKA) of all pairs of groups of features, with p values by permutations."""
-        return self._analysed(feature_groups.similarities(self._within_memory(), permutations, seed))
+        return self._run(Similarity, permutations=permutations, seed=seed)
 
     def variance_share(self, analysis: Any) -> Any:
         """The share of each group of features in the variance of each component of a pca of this Gram matrix, (group, component).
@@ -106,5 +106,5 @@ class GroupsOfFeatures:
 
         if not isinstance(analysis, Analysis):
             raise ConfigError(f"analysis is {analysis!r}, but a pca is allowed", "Pass gram.pca(...).")
-        found = feature_groups.shares_of(analysis._rows, analysis._answer)
+        found = shares_of(analysis._rows, analysis._answer)
         return Analysis(analysis._opened, analysis._rows, found).variance_share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.analyses import kernels
-from dpca.analyses.answers import Answer, row_axis
+from dpca.analyses.answers import row_axis
 from dpca.analyses.axis import PARTS, Axis
 from dpca.analyses.kept import Kept, Time
+from dpca.analyses.kind import Context, Kind, Numbers
+from dpca.analyses.kinds import KINDS, Dmd, ExtendedEof, HilbertEof, KernelPca, OptimizedDmd, Pca, Spod
 from dpca.analyses.samples import By, Samples
 from dpca.derived.filters import Band
 from dpca.derived.hilbert import Padding
@@ -28,7 +31,6 @@ from dpca.estimators.feature_groups import GroupsOfFeatures
 from dpca.estimators.opened import Opened, data_of
 from dpca.estimators.statistics import Statistics
 from dpca.numerics.ladder import BLOCK_KRYLOV
-from dpca.numerics.weights import Kind
 from dpca.sources import is_data_array
 from dpca.sources.calendars import text_of_number
 from dpca.sources.finding import PAIRING, Pairing
@@ -290,7 +292,7 @@ class Gram(GroupsOfFeatures, Statistics):
         name = getattr(covariates, "name", None) if is_data_array(covariates) else None
         return self._with(self._rows.regress_out(self._values(covariates), intercept, [str(name)] if name else ()))
 
-    def weighted(self, weights: Any, kind: Kind = "frequency") -> Gram:
+    def weighted(self, weights: Any, kind: Literal["frequency", "reliability"] = "frequency") -> Gram:
         """Weighted by weights of the samples, about their weighted mean; the last operator.
 
         Parameters
@@ -328,9 +330,27 @@ class Gram(GroupsOfFeatures, Statistics):
         self._opened.check(self._rows.n, itemsize)
         return self._rows
 
-    def _analysed(self, answer: Answer, rows: Samples | None = None) -> Analysis:
+    def _run(self, kind: type[Kind], **arguments: Any) -> Analysis:
+        """What an analysis with these settings finds of the rows."""
+        opened = self._opened
+        given = {name: self._given(kind, name, value) for name, value in arguments.items()}
+        context = Context(opened.samples, n_features=opened.kept.n_features)
+        asked = kind.of(**given)
+        with in_python():
+            answer = asked.run(self._within_memory(asked.itemsize), context)
         # A copy has none of the products that were computed of the rows: these go with this object.
-        return Analysis(self._opened, replace(rows or self._rows), answer)
+        return Analysis(opened, replace(self._rows.centred if asked.centred else self._rows), answer)
+
+    def _given(self, kind: type[Kind], name: str, value: Any) -> Any:
+        """An argument as the setting of a kind has it: labels and numbers of samples as arrays, in their order."""
+        if value is None:
+            return None
+        if kind.takes(name, Numbers):
+            called = str(value.name) if is_data_array(value) and value.name else name
+            return Numbers(self._values(value), called)
+        if kind.takes(name, np.ndarray):
+            return self._by(value)
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
     def pca(
         self, n_components: int | None = None, *, as_covariance: bool = False, as_correlation: bool = False
@@ -352,8 +372,8 @@ class Gram(GroupsOfFeatures, Statistics):
         OverBudgetError
             When the eigensolve does not fit the memory; so all analyses do.
         """
-        found = self._within_memory().pca(n_components, as_covariance, as_correlation)
-        return self._analysed(found, self._rows.centred)
+        how: dict[str, Any] = {"as_covariance": as_covariance, "as_correlation": as_correlation}
+        return self._run(Pca, n_components=n_components, **how)
 
     def extended(self, lags: int, step: int = 1, n_components: int | None = None) -> Analysis:
         """Extended EOFs (multichannel singular spectrum analysis): components of windows of `lags` rows, each `step` rows after the one before.
@@ -363,7 +383,7 @@ class Gram(GroupsOfFeatures, Statistics):
         ConfigError
             When rows are not at regular times, or too few.
         """
-        return self._analysed(self._within_memory().extended(lags, step, n_components))
+        return self._run(ExtendedEof, lags=lags, step=step, n_components=n_components)
 
     def hilbert(self, n_components: int | None = None, padding: Padding = "none", decay: float = 0.2) -> Analysis:
         """Complex EOFs: components of the analytic signal, with amplitude and phase.
@@ -372,7 +392,7 @@ class Gram(GroupsOfFeatures, Statistics):
         ----------
         padding : "exp" extends the record at both ends by what decays as exp(-t / decay), in lengths of the record
         """
-        return self._analysed(self._within_memory(16).hilbert(n_components, padding, decay))
+        return self._run(HilbertEof, n_components=n_components, padding=padding, decay=decay)
 
     def dmd(self, rank: int | None = None, *, modes: Literal["exact", "projected"] = "exact") -> Analysis:
         """Dynamic mode decomposition: modes that oscillate and grow or decay, x_{t+1} = A x_t.
@@ -384,11 +404,11 @@ class Gram(GroupsOfFeatures, Statistics):
         rank : number of principal components that A acts on; None for all
         modes : "exact", eigenvectors of A, or "projected", in the span of the leading principal components (Tu et al. 2014)
         """
-        return self._analysed(self._within_memory().dmd(rank, modes))
+        return self._run(Dmd, rank=rank, modes=modes)
 
     def optimized_dmd(self, rank: int) -> Analysis:
         """Optimized dynamic mode decomposition, by least squares over all rows; times need not be regular."""
-        return self._analysed(self._within_memory().optimized_dmd(rank))
+        return self._run(OptimizedDmd, rank=rank)
 
     def spod(
         self,
@@ -407,8 +427,8 @@ class Gram(GroupsOfFeatures, Statistics):
         window : a name for scipy.signal.get_window, or (block,)
         frequencies : some, in cycles per step
         """
-        found = self._within_memory().spod(block, overlap, window, frequencies, n_components)
-        return self._analysed(found, self._rows.centred)
+        how: dict[str, Any] = {"window": window, "frequencies": frequencies, "n_components": n_components}
+        return self._run(Spod, block=block, overlap=overlap, **how)
 
     def kernel_pca(
         self,
@@ -426,10 +446,8 @@ class Gram(GroupsOfFeatures, Statistics):
         ConfigError
             When there is no such kernel, or a parameter is not allowed.
         """
-        n_features = self._opened.kept.n_features
-        with in_python():
-            found = kernels.kernel_pca(self._within_memory(), kernel, n_features, gamma, degree, coef0, n_components)
-        return self._analysed(found)
+        how: dict[str, Any] = {"gamma": gamma, "degree": degree, "coef0": coef0, "n_components": n_components}
+        return self._run(KernelPca, kernel=kernel, **how)
 
     def distances(self) -> Any:
         """Euclidean distances of the rows from each other.
@@ -499,3 +517,33 @@ def _check_same(given: Any, axis: Axis) -> None:
             f"{given.name or 'the DataArray'}: {axis.name} {wrong} is {theirs.names[wrong]}, but {axis.names[wrong]} here",
             "Give values of the same samples, in the same order.",
         )
+
+
+def _method_of(kind: type[Kind]) -> Any:
+    """The method of `Gram` of a kind of analysis that has no other: required settings first, all others by name."""
+    fields = {name: field for name, field in kind.model_fields.items() if name != "kind"}
+    first = [name for name, field in fields.items() if field.is_required()]
+    others = [name for name in fields if name not in first]
+    parameters = [
+        inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
+        *(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in first),
+        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=fields[name].default) for name in others),
+    ]
+    signature = inspect.Signature(parameters)
+
+    def method(*args: Any, **named: Any) -> Analysis:
+        bound = signature.bind(*args, **named)
+        gram = bound.arguments.pop("self")
+        found: Analysis = gram._run(kind, **bound.arguments)
+        return found
+
+    lines = "\n".join(f"{name} : {fields[name].description or 'a target, (n,)'}" for name in (*first, *others))
+    method.__name__, method.__qualname__ = kind.called(), f"Gram.{kind.called()}"
+    method.__doc__ = f"{kind.__doc__}\n\nParameters\n----------\n{lines}\n"
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method
+
+
+for _name, _kind in KINDS.items():
+    if not hasattr(Gram, _name):
+        setattr(Gram, _name, _method_of(_kind))

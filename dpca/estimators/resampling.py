@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import ValidationError
 
 from dpca.analyses.resampling import DRAWS, LEVEL, Resampling, held, with_resampling
-from dpca.config.resampling import Resampling as Keys
 from dpca.derived.resampling import Align
 from dpca.errors import ConfigError
 
@@ -68,8 +66,10 @@ class Draws:
             When draws do not fit the memory.
         """
         by = by if by is None or isinstance(by, str) else np.asarray(by)
-        asked = Resampling("bootstrap", draws, block, by, seed, level, align, standard_errors, columns)
-        return self._resampled(asked)
+        how: dict[str, Any] = {"align": align, "standard_errors": standard_errors, "columns": columns}
+        return self._resampled(
+            Resampling.of(kind="bootstrap", draws=draws, block=block, by=by, seed=seed, level=level, **how)
+        )
 
     def jackknife(
         self,
@@ -81,7 +81,7 @@ class Draws:
     ) -> Analysis:
         """All rows but one, each once; parameters as of `bootstrap`."""
         return self._resampled(
-            Resampling("jackknife", level=level, align=align, standard_errors=standard_errors, columns=columns)
+            Resampling.of(kind="jackknife", level=level, align=align, standard_errors=standard_errors, columns=columns)
         )
 
     def leave_out(
@@ -96,7 +96,7 @@ class Draws:
         """All rows but those of a group, each group once: gram.pca(5).leave_out("year"); parameters as of `bootstrap`."""
         by = by if by is None or isinstance(by, str) else np.asarray(by)
         how: dict[str, Any] = {"level": level, "align": align, "standard_errors": standard_errors, "columns": columns}
-        return self._resampled(Resampling("leave_out", by=by, **how))
+        return self._resampled(Resampling.of(kind="leave_out", by=by, **how))
 
     def _resampled(self, asked: Resampling) -> Analysis:
         from dpca.estimators.analysis import Analysis
@@ -108,28 +108,8 @@ class Draws:
             )
         if "congruence" in answer.arrays:
             raise ConfigError("rows of this analysis were resampled before", "Call it on gram.pca(...) itself.")
-        asked = _validated(asked)
         k = len(answer.arrays["eigenvalues"].values)
         with self._opened.connected() as executor:
             threads = self._opened.workers(executor).threads
         self._opened.check(rows.n, 8, held(rows.n, k, asked, threads), "resampling")
         return Analysis(self._opened, replace(rows), with_resampling(rows, answer, asked, threads))
-
-
-def _validated(asked: Resampling) -> Resampling:
-    """The same with settings of the types and in the ranges of a configuration.
-
-    Raises
-    ------
-    ConfigError
-        Names the first that is not.
-    """
-    given = {one.name: getattr(asked, one.name) for one in fields(asked)}
-    by = given.pop("by")
-    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-    try:
-        return Resampling(**{**dict(Keys.model_validate(given)), "by": by})
-    except ValidationError as errors:
-        first = errors.errors()[0]
-        key = str(first["loc"][0])
-        raise ConfigError(f"{key} is {given[key]!r}: {first['msg']}", key=key) from errors

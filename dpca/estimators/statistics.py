@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from dpca.analyses import statistics
-from dpca.analyses.answers import Answer
-from dpca.analyses.samples import By, Samples
+from dpca.analyses.kind import Kind
+from dpca.analyses.kinds import Heritability, Manova, Pcoa, Permanova, Ridge
+from dpca.analyses.samples import Samples
 from dpca.estimators.analysis import Analysis
-from dpca.estimators.opened import Opened
-from dpca.sources import is_data_array
 
 
 class Statistics:
@@ -22,19 +20,9 @@ class Statistics:
     or each row. Targets and covariates are as `covariates` of `Gram.regress_out`. Rows that have weights are refused.
     """
 
-    _opened: Opened
     _rows: Samples
 
-    def _within_memory(self, itemsize: int = 8) -> Samples:
-        raise NotImplementedError
-
-    def _analysed(self, answer: Answer, rows: Samples | None = None) -> Analysis:
-        raise NotImplementedError
-
-    def _by(self, by: Any) -> By:
-        raise NotImplementedError
-
-    def _values(self, given: Any) -> NDArray[Any]:
+    def _run(self, kind: type[Kind], **arguments: Any) -> Analysis:
         raise NotImplementedError
 
     def pcoa(self, n_components: int | None = None) -> Analysis:
@@ -49,7 +37,7 @@ class Statistics:
         ConfigError
             When there are fewer.
         """
-        return self._analysed(statistics.pcoa(self._within_memory(), n_components))
+        return self._run(Pcoa, n_components=n_components)
 
     def permanova(
         self,
@@ -76,9 +64,7 @@ class Statistics:
         ConfigError, DataError
             When there is one group, a group has one row, or a label is missing.
         """
-        blocks = None if strata is None else self._by(strata)
-        found = statistics.permanova(self._within_memory(), self._by(by), permutations, seed, blocks)
-        return self._analysed(found)
+        return self._run(Permanova, by=by, permutations=permutations, seed=seed, strata=strata)
 
     def manova(self, by: str | NDArray[Any], n_components: int) -> Analysis:
         """Whether groups differ in the leading scores of `pca`: the four statistics of MANOVA, with approximations by F.
@@ -94,7 +80,7 @@ class Statistics:
         ConfigError, DataError
             As of `permanova`; when there are too many scores.
         """
-        return self._analysed(statistics.manova(self._within_memory(), self._by(by), n_components))
+        return self._run(Manova, by=by, n_components=n_components)
 
     def ridge(
         self, target: Any, alpha: float | Sequence[float] | Literal["auto"] = "auto", *, left_out: bool = False
@@ -119,9 +105,7 @@ class Statistics:
         ConfigError, DataError
             When an alpha is not positive, or the target is of other samples, not finite, or constant.
         """
-        axis = self._opened.samples.axis if left_out else None
-        found = statistics.ridge(self._within_memory(), self._values(target), alpha, axis, _named(target))
-        return self._analysed(found)
+        return self._run(Ridge, target=target, alpha=alpha, left_out=left_out)
 
     def heritability(self, target: Any, covariates: Any = None) -> Analysis:
         """The share h2 of a target's variance that lies in the rows, by REML, with a standard error and a likelihood-ratio test of 0.
@@ -139,10 +123,4 @@ class Statistics:
         ConfigError, DataError
             When the target is of other samples, not finite, or fitted by the covariates.
         """
-        given = None if covariates is None else self._values(covariates)
-        found = statistics.reml(self._within_memory(), self._values(target), given, _named(target))
-        return self._analysed(found)
-
-
-def _named(target: Any) -> str:
-    return str(target.name) if is_data_array(target) and target.name else "target"
+        return self._run(Heritability, target=target, covariates=covariates)

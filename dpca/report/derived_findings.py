@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import find_peaks
 
-from dpca.derived.dmd import SAME
-from dpca.report.findings import READ_BYTES, SHOWN_COMPONENTS, TOP, Component, sharing
+from dpca.report.findings import READ_BYTES, SHOWN_COMPONENTS, Component, sharing
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
 
@@ -31,12 +29,8 @@ MOST_FIGURES = 32
 """Largest number of maps in a report, of all analyses and groups of features together; each analysis with figures has one."""
 PIXELS = 160
 """As `findings.PIXELS`: a report of derived analyses has more maps than that of a run."""
-MOST_MODES = 4
-"""Of spectral components, whose spectra are drawn."""
 REAL = 1e-2
 """A complex map whose imaginary part is below this share of its largest value is drawn as a real one: nobody would see the rest."""
-STANDS_OUT = 2.0
-"""A peak is so many times as high as the lowest point between it and a higher one."""
 _PER = re.compile(r"1 / \((?:([0-9.e+-]+) )?(.+)\)")
 
 
@@ -85,56 +79,6 @@ class Spectrum:
     """Rows in which complex scores turn once, weighted by their squared amplitude, (k,); None of real ones."""
 
 
-@dataclass(frozen=True)
-class Mode:
-    """A dynamic mode, or a pair of modes that are conjugates of each other."""
-
-    numbers: tuple[int, ...]
-    eigenvalue: complex
-    """Of a step of the rows; that of the pair whose frequency is above 0."""
-    frequency: float
-    """Per unit, 0 or above."""
-    growth: float
-    """Per unit; below 0 where it decays."""
-    amplitude: float
-    digits: float
-    reliable: bool
-
-    @property
-    def oscillates(self) -> bool:
-        """Whether it has a period."""
-        return self.frequency > 0
-
-    @property
-    def called(self) -> str:
-        """Mode 2, or modes 0 and 1."""
-        return f"Mode{'s' * (len(self.numbers) > 1)} {' and '.join(str(number + 1) for number in self.numbers)}"
-
-
-@dataclass(frozen=True, eq=False)
-class Density:
-    """The spectra of spectral components."""
-
-    frequencies: F64
-    """Per unit, (frequencies,)."""
-    energies: F64
-    """(frequencies, k)."""
-    total: F64
-    """(frequencies,)."""
-    digits: F64
-    """(frequencies, k)."""
-    reliable: NDArray[np.bool_]
-    """(frequencies, k)."""
-    peaks: tuple[int, ...]
-    """Numbers of the frequencies at which the first energy stands out, the largest first; all, where there are few."""
-    few: bool
-    """Whether there are so few that each of them is taken for a peak."""
-
-    def share(self, at: int) -> float:
-        """The part of the energy at a frequency that the first component has."""
-        return float(self.energies[at, 0] / self.total[at]) if self.total[at] else 0.0
-
-
 def spectrum(analysis: Analysis) -> Spectrum:
     """Of pca, extended and hilbert."""
     singular_values, ratio = (_read(analysis[name]) for name in ("singular_values", "explained_variance_ratio"))
@@ -150,54 +94,6 @@ def spectrum(analysis: Analysis) -> Spectrum:
     return Spectrum(singular_values, ratio, _read(analysis["digits"]), reliable, residuals, turns)
 
 
-def modes(analysis: Analysis) -> tuple[list[Mode], Unit]:
-    """Of dmd and optimized_dmd, the strongest first; conjugates are one."""
-    unit = Unit.of(analysis["frequencies"])
-    exponents, eigenvalues = (np.asarray(analysis[name][...]) for name in ("exponents", "eigenvalues"))
-    frequencies, growth, amplitudes, digits = (
-        _read(analysis[name]) for name in ("frequencies", "growth_rates", "amplitudes", "digits")
-    )
-    found, number = list[Mode](), 0
-    while number < len(exponents):
-        here, nearby = exponents[number], exponents[number + 1 : number + 2]
-        pair = here.imag != 0 and (np.abs(nearby - here.conj()) <= SAME * abs(here)).any()
-        numbers = (number, number + 1) if pair else (number,)
-        found.append(
-            Mode(
-                numbers,
-                complex(eigenvalues[number]),
-                abs(float(frequencies[number])) / unit.number,
-                float(growth[number]) / unit.number,
-                float(amplitudes[number]),
-                float(digits[number]),
-                bool(analysis.certificate["reliable"][number]),
-            )
-        )
-        number += len(numbers)
-    return found, unit
-
-
-def density(analysis: Analysis) -> tuple[Density, Unit]:
-    """Of spod."""
-    unit = Unit.of(analysis["frequency"])
-    frequencies, energies = _read(analysis["frequency"]) / unit.number, _read(analysis["energies"])
-    first, few = energies[:, 0], len(frequencies) <= TOP
-    peaks = range(len(first)) if few else _standing_out(first)
-    peaks = sorted(peaks, key=lambda at: -first[at])
-    reliable = np.array(analysis.certificate["reliable"], bool)
-    total, digits = _read(analysis["total_energy"]), _read(analysis["digits"])
-    return Density(frequencies, energies, total, digits, reliable, tuple(peaks), few), unit
-
-
-def _standing_out(energies: F64) -> list[int]:
-    """Where energies have a peak, that stands out on an axis of logarithms."""
-    floor = energies.max() * np.finfo(np.float64).eps or 1.0
-    heights = np.log(np.maximum(energies, floor))
-    beyond = heights.min() - 1  # so that the first and the last can be peaks
-    found, _ = find_peaks(np.concatenate([[beyond], heights, [beyond]]), prominence=math.log(STANDS_OUT))
-    return [int(at) - 1 for at in found]
-
-
 def lags(count: int) -> list[int]:
     """Numbers of the lags that are drawn, the first and the last among them."""
     return sorted(set(np.linspace(0, count - 1, min(count, MOST_LAGS)).round().astype(int).tolist()))
@@ -206,34 +102,6 @@ def lags(count: int) -> list[int]:
 def n_maps(n_analyses: int, n_groups: int) -> int:
     """How many maps each analysis may have drawn."""
     return min(MOST_MAPS, MOST_FIGURES // (n_analyses * n_groups) or 1)
-
-
-def wanted(analysis: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
-    """The maps that are drawn of an analysis, the leading ones: the indices of each, several of one that has lags.
-
-    Parameters
-    ----------
-    array, group : of the maps of one group of features, and its name
-    """
-    match analysis.kind:
-        case "mca" | "cca":
-            sides = [str(name) for name in analysis["side"][...]]
-            return (
-                [[(sides.index(group), number)] for number in range(min(count, array.shape[1]))]
-                if group in sides
-                else []
-            )
-        case "spod":
-            return [[(at, 0)] for at in density(analysis)[0].peaks[:count]]
-        case "dmd" | "optimized_dmd":
-            return [[(mode.numbers[0],)] for mode in modes(analysis)[0][:count]]
-        case "extended":
-            n_lags, k, *features = array.shape
-            # A line of features makes one image of all lags.
-            chosen = list(range(min(n_lags, PIXELS))) if len(features) == 1 else lags(n_lags)
-            return [[(lag, number) for lag in chosen] for number in range(min(k, (count + 1) // 2))]
-        case _:
-            return [[(number,)] for number in range(min(count, analysis["explained_variance_ratio"].shape[0]))]
 
 
 def affordable(array: Stored, maps: list[list[Lead]], read_bytes: int = READ_BYTES) -> list[list[Lead]]:

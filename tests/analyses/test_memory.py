@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.analyses.config import load_derive
 from dpca.commands.derive import plan
-from dpca.config.loading import load_derive
 from tests.commands.calls import dpca, dpca_process
 
 N, D = 2000, 2400
@@ -28,6 +28,8 @@ MODELS = [
     "{kind: permanova, by: {uri: two.npy}}",
     "{kind: permanova, by: {uri: many.npy}, permutations: 99}",
     "{kind: manova, by: {uri: many.npy}, n_components: 10}",
+    "{kind: discriminant, by: {uri: many.npy}, n_components: 10}",
+    "{kind: kernel_pca, gamma: median, n_components: 10}",
     "{kind: ridge, target: {uri: y.npy}}",
     "{kind: heritability, target: {uri: y.npy}, covariates: {uri: z.npy}}",
     "{kind: mca, groups: [a, b], n_components: 10, permutations: 9}",

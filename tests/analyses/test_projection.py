@@ -8,6 +8,7 @@ from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
 from dpca.analyses.projection import Others, projected
 from dpca.analyses.samples import Samples
+from tests.analyses.asked import pca
 from tests.derived.drawn import assert_close, samples
 from tests.drawn import examples
 
@@ -44,7 +45,7 @@ def test_a_sample_that_took_part_gets_its_own_score(names, weighted, factor):
     for name in names:
         rows = STEPS[name](rows)
     rows = rows.weighted(WEIGHTS) if weighted else rows
-    answer, origin = rows.pca(2), rows.centred.origin
+    answer, origin = pca(rows, 2), rows.centred.origin
     others = Others(AXIS.of(AXIS.values[origin]), origin)
     found = projected(rows.centred, answer.maps.coefficients, None, others)
     roots = np.sqrt(WEIGHTS[origin])[:, None] if weighted else 1.0

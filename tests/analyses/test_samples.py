@@ -10,6 +10,7 @@ import pytest
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples, Unread
+from tests.analyses.asked import pca
 from tests.derived.drawn import samples
 
 N = 60
@@ -43,7 +44,7 @@ def test_rows_whose_mean_is_not_zero_are_centred():
     data = samples()
     rows = Samples.of(data.products, AXIS, KNOWN).anomalies(LABELS).rows(np.arange(20))
     assert rows.centred is not rows
-    assert abs(rows.pca(1).arrays["scores"].values.mean()) < 1e-9
+    assert abs(pca(rows, 1).arrays["scores"].values.mean()) < 1e-9
     whole = Samples.of(data.products, AXIS, KNOWN).anomalies(LABELS).detrend()
     assert whole.centred is whole
 
@@ -55,7 +56,7 @@ def test_products_go_with_the_last_rows_that_use_them(about_mean):
     try:
         rows = Samples.of(samples().products, AXIS, KNOWN).anomalies(LABELS)
         rows = rows.detrend() if about_mean else rows
-        rows.pca(1)
+        pca(rows, 1)
         products = weakref.ref(rows.products)
         del rows
         assert products() is None

@@ -10,9 +10,9 @@ import zarr
 from threadpoolctl import threadpool_limits
 
 import dpca as package
-from dpca.analyses.steps import held
-from dpca.config.derive import Analysis
-from dpca.config.statistics import Distances
+from dpca.analyses.config import Analysis
+from dpca.analyses.kinds import Distances
+from dpca.analyses.memory import held
 from tests.commands.calls import dpca
 
 N, D = 60, 500

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dpca.config import derive
+from dpca.analyses import config as derive
+from dpca.analyses.config import load_derive
 from dpca.config.inputs import Input
-from dpca.config.loading import load, load_derive
+from dpca.config.loading import load
 from dpca.config.reference import reference
 from dpca.config.schema import Config, schema
 from dpca.errors import ConfigError

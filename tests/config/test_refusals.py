@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from dpca.config.derive import Analysis, Filter, Step
-from dpca.config.loading import load, load_derive
-from dpca.config.resampling import Resampling
+from dpca.analyses.config import Analysis, Filter, Step, load_derive
+from dpca.analyses.resampling import Resampling
+from dpca.config.loading import load
 from dpca.config.rotation import Rotation
 from dpca.config.schema import REMEDIES, Cluster, Kernel
 from dpca.errors import ConfigError

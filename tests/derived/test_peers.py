@@ -13,7 +13,6 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import RidgeCV
 
 from dpca import PCA as dpca_PCA
-from dpca.analyses import statistics
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples as Rows
@@ -32,6 +31,7 @@ from dpca.derived.resampling import Bootstrap, resampled
 from dpca.derived.spod import spod
 from dpca.store.gram import read_gram
 from dpca.store.results import open_result
+from tests.analyses import asked
 from tests.commands.calls import dpca
 from tests.derived.drawn import STEP, Samples, assert_close, assert_same_up_to_phase, convolved, lanczos, means, samples
 
@@ -269,7 +269,7 @@ def test_permanova_of_scikit_bio_with_the_same_permutations(seed):
     distance = imported("skbio.stats.distance")
     rows, x, labels = statistical(seed)
     expected = distance.permanova(distance.DistanceMatrix(cdist(x, x)), labels, permutations=199, seed=seed)
-    found = statistics.permanova(rows, labels, 199, seed).certificate
+    found = asked.permanova(rows, labels, 199, seed).certificate
     np.testing.assert_allclose(found["pseudo_f"], expected["test statistic"], rtol=1e-10)
     assert found["p_value"] == expected["p-value"]
     assert (found["groups"], found["rows"]) == (expected["number of groups"], expected["sample size"])
@@ -279,7 +279,7 @@ def test_pcoa_of_scikit_bio():
     ordination, distance = imported("skbio.stats.ordination"), imported("skbio.stats.distance")
     rows, x, _ = statistical()
     expected = ordination.pcoa(distance.DistanceMatrix(cdist(x, x)), method="eigh", dimensions=K)
-    found = statistics.pcoa(rows, K).arrays
+    found = asked.pcoa(rows, K).arrays
     np.testing.assert_allclose(found["eigenvalues"].values, expected.eigvals.values[:K], rtol=1e-10)
     shares = expected.proportion_explained.values[:K]
     np.testing.assert_allclose(found["explained_variance_ratio"].values, shares, rtol=1e-10)
@@ -293,7 +293,7 @@ def test_manova_of_statsmodels(k):
     scores = PCA(k, svd_solver="full").fit_transform(x)
     groups = np.stack([np.ones(60), labels == "b", labels == "c"], axis=1).astype(float)
     test = manova.MANOVA(scores, groups).mv_test([("groups", np.eye(3)[1:])]).results["groups"]["stat"]
-    found = statistics.manova(rows, labels, k).arrays
+    found = asked.manova(rows, labels, k).arrays
     expected = test[["Value", "F Value", "Num DF", "Den DF", "Pr > F"]].values.astype(float)
     ours = [found[name].values for name in ("statistic", "f_value", "degrees_of_freedom", "p_value")]
     np.testing.assert_allclose(np.column_stack(ours), expected, rtol=1e-9)
@@ -305,7 +305,7 @@ def test_ridge_of_scikit_learn():
     y = x @ rng.standard_normal(200) + 5 * rng.standard_normal(60)
     alphas = np.array([0.1, 10.0, 1e3, 1e5])
     model = RidgeCV(alphas, store_cv_results=True).fit(x, y)
-    found = statistics.ridge(rows, y, alphas.tolist())
+    found = asked.ridge(rows, y, alphas.tolist())
     np.testing.assert_allclose(found.arrays["mean_squared_error"].values, model.cv_results_.mean(axis=0), rtol=1e-9)
     assert found.certificate["alpha"] == model.alpha_
     assert_close(found.arrays["fitted"].values, model.predict(x), 1e-10)
@@ -319,7 +319,7 @@ def test_heritability_of_a_mixed_model_of_statsmodels():
     z = x - x.mean(0)
     y = z @ rng.standard_normal(200) / 60 + rng.standard_normal(60) + 3
     covariates = rng.standard_normal((60, 1))
-    found = statistics.reml(rows, y, covariates).certificate
+    found = asked.heritability(rows, y, covariates).certificate
     roots = z / np.sqrt((z**2).sum() / 60)
     components = mixed.VCSpec(["g"], [[[f"x{i}" for i in range(200)]]], [[roots]])
     fixed = np.hstack([np.ones((60, 1)), covariates])

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 from scipy.spatial.distance import cdist
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from dpca.analyses import statistics
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples
 from dpca.derived.statistics import Grouped, arrangements
 from dpca.errors import ConfigError, DataError
+from tests.analyses import asked
 from tests.derived.drawn import Samples as Drawn
 from tests.derived.drawn import assert_close, beside, means, samples
 from tests.drawn import examples
@@ -68,7 +69,7 @@ def dense_permanova(x, labels):
 def test_permanova_is_that_of_distances(n, g, d, chain, factor, seed):
     data, labels = samples(seed, n, d), in_groups(np.random.default_rng(seed), n, g)
     ours, theirs = CHAINS[chain]
-    found = statistics.permanova(ours(rows_of(data, factor)), labels, 19, seed)
+    found = asked.permanova(ours(rows_of(data, factor)), labels, 19, seed)
     f, r2 = dense_permanova(theirs(data.x), labels)
     assert found.certificate["pseudo_f"] == pytest.approx(f, rel=1e-8, abs=1e-9)
     assert found.certificate["r2"] == pytest.approx(r2, rel=1e-8, abs=1e-9)
@@ -83,7 +84,7 @@ def test_permutations_are_the_same_in_few_and_many_groups_and_within_strata(g):
     """Both kinds of sums, over full and sparse members, in several blocks of permutations."""
     data, rng = samples(1, 60, 30), np.random.default_rng(0)
     labels, strata = in_groups(rng, 60, g), np.arange(60) % 2
-    found = statistics.permanova(rows_of(data), labels, 50, 3, strata)
+    found = asked.permanova(rows_of(data), labels, 50, 3, strata)
     drawn, expected = np.random.default_rng(3), []
     for _ in range(50):
         permuted = labels.copy()
@@ -93,7 +94,7 @@ def test_permutations_are_the_same_in_few_and_many_groups_and_within_strata(g):
     assert_close(found.arrays["permuted_f"].values, np.array(expected), 1e-9)
     reached = sum(one >= found.certificate["pseudo_f"] for one in expected)
     assert found.certificate["p_value"] == (1 + reached) / 51
-    assert statistics.permanova(rows_of(data), labels, 50, 3, strata).certificate["p_value"] == (1 + reached) / 51
+    assert asked.permanova(rows_of(data), labels, 50, 3, strata).certificate["p_value"] == (1 + reached) / 51
 
 
 def test_p_values_are_uniform_where_labels_mean_nothing():
@@ -101,7 +102,7 @@ def test_p_values_are_uniform_where_labels_mean_nothing():
     data, rng = samples(2, 30, 40), np.random.default_rng(5)
     rows = rows_of(data)
     found = [
-        statistics.permanova(rows, rng.permutation(np.arange(30) % 3), 99, seed).certificate["p_value"]
+        asked.permanova(rows, rng.permutation(np.arange(30) % 3), 99, seed).certificate["p_value"]
         for seed in range(300)
     ]
     assert abs(np.mean(np.array(found) <= 0.05) - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 300)
@@ -112,7 +113,7 @@ def test_few_arrangements_are_told():
     assert arrangements(groups) == 3
     assert arrangements(groups, np.array([0, 1, 0, 1])) == 2
     assert arrangements(Grouped.of(np.array([0, 0, 1, 1, 1]))) == 10
-    found = statistics.permanova(rows_of(samples(0, 4, 30)), np.array(list("aabb")))
+    found = asked.permanova(rows_of(samples(0, 4, 30)), np.array(list("aabb")))
     assert "only be" not in found.certificate["caveat"]
     assert "arranged in 3 ways" in found.certificate["caveat"]
     assert found.certificate["p_value"] > 0.25
@@ -122,7 +123,7 @@ def test_few_arrangements_are_told():
 @examples(25)
 def test_manova_is_that_of_sums_of_squares_of_scores(n, g, k, factor, seed):
     data, labels = samples(seed, n, 80), in_groups(np.random.default_rng(seed), n, g)
-    found = statistics.manova(rows_of(data, factor), labels, k)
+    found = asked.manova(rows_of(data, factor), labels, k)
     u, s, _ = np.linalg.svd(data.centred, full_matrices=False)
     z = u[:, :k] * s[:k]
     within = z - means(z, labels)
@@ -145,11 +146,57 @@ def test_manova_of_two_groups_and_one_score_is_the_t_test():
 
     for n in (4, 5, 6, 30):
         data, labels = samples(3, n, 80), np.arange(n) % 2
-        found = statistics.manova(rows_of(data), labels, 1)
+        found = asked.manova(rows_of(data), labels, 1)
         scores = np.linalg.svd(data.centred, full_matrices=False)[0][:, 0]
         t = ttest_ind(scores[labels == 0], scores[labels == 1])
         np.testing.assert_allclose(found.arrays["f_value"].values, t.statistic**2, rtol=1e-9)
         np.testing.assert_allclose(found.arrays["p_value"].values, t.pvalue, rtol=1e-9)
+
+
+@given(n=st.integers(12, 40), g=st.integers(2, 4), k=st.integers(1, 5), factor=st.booleans(), seed=st.integers(0, 9))
+@examples(25)
+def test_discriminants_are_scikit_learns_of_the_leading_scores(n, g, k, factor, seed):
+    data, labels = samples(seed, n, 80), in_groups(np.random.default_rng(seed), n, g)
+    found = asked.discriminant(rows_of(data, factor), labels, k)
+    u, s, _ = np.linalg.svd(data.centred, full_matrices=False)
+    model = LinearDiscriminantAnalysis().fit(u[:, :k] * s[:k], labels)
+    expected, scores = model.transform(u[:, :k] * s[:k]), found.arrays["scores"].values
+    np.testing.assert_allclose(scores, expected * np.sign((expected * scores).sum(axis=0)), rtol=1e-6, atol=1e-7)
+    ratio = found.arrays["between_group_variance_ratio"].values
+    np.testing.assert_allclose(ratio, model.explained_variance_ratio_, rtol=1e-7)
+    maps = data.centred.T @ found.maps.coefficients
+    np.testing.assert_allclose(data.centred @ maps, scores, atol=1e-9)
+    np.testing.assert_allclose(maps.T @ maps, found.maps.overlaps[0], rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize(("nearby", "reliable"), [(0.5, True), (1e-2, True), (1e-5, False)])
+def test_discriminants_know_how_well_the_space_of_the_components_is_told_from_the_next(nearby, reliable):
+    """Of two components that are nearly as large, products in single precision know the space of the first badly: the error says so."""
+    rng = np.random.default_rng(0)
+    n, labels = 40, np.arange(40) % 3
+    u = np.linalg.qr(np.column_stack([np.ones(n), rng.standard_normal((n, 12))]))[0][:, 1:]
+    matrix = (u * np.r_[9.0, 5.0, 5.0 * (1 - nearby), np.linspace(1, 0.1, 9)]) @ u.T
+    noise = rng.standard_normal((n, n)) * 1e-7 * np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))
+
+    def of(products):
+        exact = rows_of(samples(0, n, 20)).products
+        rows = Samples.of(
+            type(exact)(products, np.zeros(n), 0.0, rounding=3e-7), AXIS.of(AXIS.values[:n]), known("single")
+        )
+        return asked.discriminant(rows, labels, 2)
+
+    found, exact = of(matrix + (noise + noise.T) / 2), of(matrix)
+    rho2 = [one.arrays["canonical_correlations"].values ** 2 for one in (found, exact)]
+    off = np.abs(rho2[0] / (1 - rho2[0]) / (rho2[1] / (1 - rho2[1])) - 1)
+    assert (off <= 10.0 ** -(found.arrays["digits"].values - 0.1)).all()
+    assert found.certificate["reliable"] == [reliable] * 2
+
+
+def test_discriminants_of_groups_without_a_spread_are_refused():
+    data = samples(0, 4, 50)
+    alike = type(data)(np.repeat(data.x, 5, axis=0), data.mean)
+    with pytest.raises(DataError, match="the spread within groups is 0 there"):
+        asked.discriminant(rows_of(alike), np.repeat(np.arange(4), 5), 3)
 
 
 def refitted(x, y, alpha, row):
@@ -173,7 +220,7 @@ def test_ridge_predicts_each_row_as_a_refit_without_it(n, d, alpha, factor, seed
     rng = np.random.default_rng(seed)
     x, y = rng.standard_normal((n, d)), rng.standard_normal(n) + 3
     data = type(samples())(x, x.mean(0))
-    found = statistics.ridge(rows_of(data, factor), y, alpha)
+    found = asked.ridge(rows_of(data, factor), y, alpha)
     expected = np.array([refitted(x, y, alpha, row) for row in range(n)])
     np.testing.assert_allclose(found.arrays["leave_one_out"].values, expected, rtol=1e-7, atol=1e-8)
     error = np.mean((y - expected) ** 2)
@@ -195,7 +242,7 @@ def test_small_ridges_lose_nothing_of_what_is_left_out(share):
     expected = np.mean((inverse @ (y - y.mean()) / np.diagonal(inverse)) ** 2)
     for factor in (False, True):
         data = Drawn(x, np.zeros(200))
-        found = statistics.ridge(rows_of(data, factor), y, [alpha])
+        found = asked.ridge(rows_of(data, factor), y, [alpha])
         np.testing.assert_allclose(found.certificate["mean_squared_error"], expected, rtol=1e-9)
 
 
@@ -204,7 +251,7 @@ def test_ridge_of_a_selection_predicts_the_rest():
     y = data.x @ rng.standard_normal(90) + rng.standard_normal(60)
     chosen, alphas = np.flatnonzero(np.arange(60) % 4), [1e-1, 1e1, 1e3]
     rows = rows_of(data).rows(chosen)
-    found = statistics.ridge(rows, y, alphas, AXIS.of(AXIS.values[:60]))
+    found = asked.ridge(rows, y, alphas, AXIS.of(AXIS.values[:60]))
     x, centre = data.x[chosen], data.x[chosen].mean(0)
     alpha = found.certificate["alpha"]
     w = np.linalg.solve(
@@ -218,7 +265,7 @@ def test_ridge_of_a_selection_predicts_the_rest():
     np.testing.assert_allclose(found.arrays["mean_squared_error"].values, errors, rtol=1e-7)
     assert alpha == alphas[int(np.argmin(errors))]
     # Where y is given for the rows alone it is the same.
-    again = statistics.ridge(rows, y[chosen], alphas)
+    again = asked.ridge(rows, y[chosen], alphas)
     np.testing.assert_array_equal(again.arrays["fitted"].values, found.arrays["fitted"].values)
 
 
@@ -227,14 +274,14 @@ def test_what_is_said_of_ridge():
     noise, labels = rng.standard_normal(40), np.arange(40) % 4
     signal = data.centred @ rng.standard_normal(60)
     signal += 0.3 * signal.std() * noise
-    found = statistics.ridge(rows_of(data), signal)
+    found = asked.ridge(rows_of(data), signal)
     assert len(found.arrays["r2"].values) == 33
     assert found.certificate["caveat"] == ""
-    found = statistics.ridge(rows_of(data), signal, [1e10, 1e12])
+    found = asked.ridge(rows_of(data), signal, [1e10, 1e12])
     assert "smallest alpha, 1e+10, is the best" in found.certificate["caveat"]
-    found = statistics.ridge(rows_of(data), rng.permutation(noise), 1e-3)
+    found = asked.ridge(rows_of(data), rng.permutation(noise), 1e-3)
     assert "no better than its mean" in found.certificate["caveat"]
-    found = statistics.ridge(rows_of(data).anomalies(labels), noise, 1e3)
+    found = asked.ridge(rows_of(data).anomalies(labels), noise, 1e3)
     assert "were made of all rows before one was left out" in found.certificate["caveat"]
     assert found.certificate["target"] == "target"
 
@@ -267,7 +314,7 @@ def test_reml_is_the_maximum_of_the_restricted_likelihood(n, d, q, true, factor,
     x, z = rng.standard_normal((n, d)) + 2, rng.standard_normal((n, q))
     y = np.sqrt(true / d) * (x - 2) @ rng.standard_normal(d) + np.sqrt(1 - true) * rng.standard_normal(n) + z.sum(1)
     data = type(samples())(x, x.mean(0))
-    found = statistics.reml(rows_of(data, factor), y, z if q else None).certificate
+    found = asked.heritability(rows_of(data, factor), y, z if q else None).certificate
     centred = data.centred
     g = centred @ centred.T
     g /= np.trace(g) / n
@@ -296,12 +343,12 @@ def test_reml_is_the_maximum_of_the_restricted_likelihood(n, d, q, true, factor,
 def test_at_the_end_of_what_is_possible_there_is_no_standard_error():
     data = samples(6, 40, 200)
     near = scipy.linalg.eigh(data.centred @ data.centred.T)[1]
-    none = statistics.reml(rows_of(data), near[:, 1])  # the direction in which rows vary least
+    none = asked.heritability(rows_of(data), near[:, 1])  # the direction in which rows vary least
     assert none.certificate["h2"] == 0
     assert none.certificate["p_value"] == 1
     assert none.certificate["standard_error"] is None
     assert "h2 = 0, the end of what is possible" in none.certificate["caveat"]
-    everything = statistics.reml(rows_of(data), near[:, -1])
+    everything = asked.heritability(rows_of(data), near[:, -1])
     assert everything.certificate["at_boundary"]
     assert "h2 = 1, the end" in everything.certificate["caveat"]
 
@@ -310,27 +357,27 @@ def test_the_ridge_of_reml_is_the_best_linear_unbiased_prediction():
     data, rng = samples(7, 50, 100), np.random.default_rng(2)
     y = data.centred @ rng.standard_normal(100) / 30 + rng.standard_normal(50)
     rows = rows_of(data)
-    found = statistics.reml(rows, y).certificate
+    found = asked.heritability(rows, y).certificate
     g = data.centred @ data.centred.T / found["scale"]
     v = found["variance_of_rows"] * g + found["residual_variance"] * np.eye(50)
     predicted = y.mean() + found["variance_of_rows"] * g @ np.linalg.solve(v, y - y.mean())
     assert np.trace(g) == pytest.approx(50)
-    assert_close(statistics.ridge(rows, y, found["alpha_of_ridge"]).arrays["fitted"].values, predicted, 1e-9)
+    assert_close(asked.ridge(rows, y, found["alpha_of_ridge"]).arrays["fitted"].values, predicted, 1e-9)
 
 
 @pytest.mark.parametrize("factor", [False, True])
 def test_distances_and_principal_coordinates(factor):
     data = samples(8, 40, 60)
     rows = rows_of(data, factor)
-    found, points = statistics.distances(rows), statistics.pcoa(rows)
+    found, points = asked.distances(rows), asked.pcoa(rows)
     expected = cdist(data.x, data.x)
     assert_close(found.arrays["distances"].values, expected, 1e-6)
     scores = points.arrays["scores"].values
     assert_close(cdist(scores, scores), expected, 1e-7)
     assert (points.kind, points.maps, points.certificate["kind"]) == ("pcoa", None, "pcoa")
-    np.testing.assert_array_equal(rows.pca().arrays["scores"].values, scores)
+    np.testing.assert_array_equal(asked.pca(rows).arrays["scores"].values, scores)
     twice = rows.rows(np.array([0, 0, 1, 2]))
-    assert "1 of 6 distances are below" in statistics.distances(twice).certificate["caveat"]
+    assert "1 of 6 distances are below" in asked.distances(twice).certificate["caveat"]
 
 
 def test_single_precision_is_told_where_operators_leave_too_little():
@@ -348,15 +395,15 @@ def test_single_precision_is_told_where_operators_leave_too_little():
     y = np.random.default_rng(0).standard_normal(60)
     rows = single.detrend()
     for found in (
-        statistics.permanova(rows, labels, 9),
-        statistics.ridge(rows, y, 1.0),
-        statistics.reml(rows, y),
+        asked.permanova(rows, labels, 9),
+        asked.ridge(rows, y, 1.0),
+        asked.heritability(rows, y),
     ):
         assert "less than two digits" in found.certificate["caveat"]
         assert "the operators leave 1 part in" in found.certificate["caveat"]
         assert "model.precision: double" in found.certificate["caveat"]
         assert found.certificate["error"] > 0.01
-    assert statistics.permanova(single, labels, 9).certificate["caveat"] == ""
+    assert asked.permanova(single, labels, 9).certificate["caveat"] == ""
 
 
 def _float(n=30):
@@ -364,41 +411,50 @@ def _float(n=30):
 
 
 BAD = {
-    "one group": (lambda rows: statistics.permanova(rows, np.zeros(30)), ConfigError, "all 30 rows have the label 0"),
-    "groups of one": (lambda rows: statistics.manova(rows, np.arange(30), 2), ConfigError, "so have 29 others"),
+    "one group": (lambda rows: asked.permanova(rows, np.zeros(30)), ConfigError, "all 30 rows have the label 0"),
+    "groups of one": (lambda rows: asked.manova(rows, np.arange(30), 2), ConfigError, "so have 29 others"),
     "one alone": (
-        lambda rows: statistics.permanova(rows, np.array(["a"] + 14 * ["b"] + 15 * ["c"])),
+        lambda rows: asked.permanova(rows, np.array(["a"] + 14 * ["b"] + 15 * ["c"])),
         ConfigError,
         "label a has one row alone",
     ),
     "missing label": (
-        lambda rows: statistics.permanova(rows, np.array([None, *("ab" * 15)][:30], object)),
+        lambda rows: asked.permanova(rows, np.array([None, *("ab" * 15)][:30], object)),
         DataError,
         "label of row 0 is missing",
     ),
-    "NaN label": (lambda rows: statistics.permanova(rows, np.full(30, np.nan)), DataError, "row 0 is missing"),
-    "few labels": (lambda rows: statistics.permanova(rows, np.zeros(29)), ConfigError, "shape (29,), but 30 samples"),
+    "NaN label": (lambda rows: asked.permanova(rows, np.full(30, np.nan)), DataError, "row 0 is missing"),
+    "few labels": (lambda rows: asked.permanova(rows, np.zeros(29)), ConfigError, "shape (29,), but 30 samples"),
     "permutations": (
-        lambda rows: statistics.permanova(rows, np.arange(30) % 2, -1),
+        lambda rows: asked.permanova(rows, np.arange(30) % 2, -1),
         ConfigError,
         "permutations is -1",
     ),
-    "k": (lambda rows: statistics.manova(rows, np.arange(30) % 2, 29), ConfigError, "n_components is 29, but 1 to 28"),
-    "alpha": (lambda rows: statistics.ridge(rows, _float(), -1.0), ConfigError, "alpha is -1"),
-    "alpha 0": (lambda rows: statistics.ridge(rows, _float(), [1.0, 0.0]), ConfigError, "alpha is 0"),
-    "alpha text": (lambda rows: statistics.ridge(rows, _float(), "best"), ConfigError, "alpha is 'best'"),
-    "constant": (lambda rows: statistics.ridge(rows, np.ones(30)), DataError, "target is 1 for all 30 rows"),
-    "short": (lambda rows: statistics.ridge(rows, _float(29)), ConfigError, "target has shape (29,)"),
-    "wide": (lambda rows: statistics.ridge(rows, np.ones((30, 2))), ConfigError, "target has shape (30, 2)"),
+    "k of discriminants": (
+        lambda rows: asked.discriminant(rows, np.arange(30) % 2, 29),
+        ConfigError,
+        "in 29 components, but at most 28 can be: 30 rows in 2 groups",
+    ),
+    "k": (lambda rows: asked.manova(rows, np.arange(30) % 2, 29), ConfigError, "n_components is 29, but 1 to 28"),
+    "alpha": (lambda rows: asked.ridge(rows, _float(), -1.0), ConfigError, "alpha is -1"),
+    "alpha 0": (
+        lambda rows: asked.ridge(rows, _float(), [1.0, 0.0]),
+        ConfigError,
+        "alpha is [1.0, 0.0], but auto, a number above 0 or a list of them is allowed",
+    ),
+    "alpha text": (lambda rows: asked.ridge(rows, _float(), "best"), ConfigError, "alpha is 'best'"),
+    "constant": (lambda rows: asked.ridge(rows, np.ones(30)), DataError, "target is 1 for all 30 rows"),
+    "short": (lambda rows: asked.ridge(rows, _float(29)), ConfigError, "target has shape (29,)"),
+    "wide": (lambda rows: asked.ridge(rows, np.ones((30, 2))), ConfigError, "target has shape (30, 2)"),
     "infinite": (
-        lambda rows: statistics.ridge(rows, np.where(np.arange(30) == 4, np.inf, 1.0)),
+        lambda rows: asked.ridge(rows, np.where(np.arange(30) == 4, np.inf, 1.0)),
         DataError,
         "target of sample 2000-01-19 is inf",
     ),
-    "text": (lambda rows: statistics.reml(rows, np.array(["1.5"] * 29 + ["NA"])), DataError, "2000-02-13 is NA"),
-    "fitted": (lambda rows: statistics.reml(rows, _float(), _float()[:, None]), DataError, "does not vary beside"),
+    "text": (lambda rows: asked.heritability(rows, np.array(["1.5"] * 29 + ["NA"])), DataError, "2000-02-13 is NA"),
+    "fitted": (lambda rows: asked.heritability(rows, _float(), _float()[:, None]), DataError, "does not vary beside"),
     "weights": (
-        lambda rows: statistics.permanova(rows.weighted(np.arange(30) + 1.0), np.arange(30) % 2),
+        lambda rows: asked.permanova(rows.weighted(np.arange(30) + 1.0), np.arange(30) % 2),
         ConfigError,
         "these have weights",
     ),

@@ -19,6 +19,7 @@ from scipy.spatial.distance import cdist
 
 import dpca
 from dpca import PCA, KernelPCA
+from dpca.analyses import kinds
 from dpca.analyses.kept import read_gram
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, OverBudgetError
 from dpca.sources.base import Reader
@@ -325,7 +326,7 @@ def test_kernels_and_distances_of_what_operators_leave(gram, results):
     assert gram.distances().attrs["known_above"] < 1e-2
     with pytest.raises(ConfigError, match="kernel_pca has no components"):
         gram.kernel_pca().components()
-    with pytest.raises(ConfigError, match="kernel is 'laplacian', but linear"):
+    with pytest.raises(ConfigError, match="kernel is 'laplacian', but 'linear'"):
         gram.kernel_pca("laplacian")
 
 
@@ -462,11 +463,12 @@ SEVERAL = {
     "pcoa": lambda g: g.pcoa(2),
     "permanova": lambda g: g.permanova("season", permutations=9),
     "manova": lambda g: g.manova("season", 3),
+    "discriminant": lambda g: g.discriminant("season", 3),
     "ridge": lambda g: g.ridge(INDEX, 1.0),
     "heritability": lambda g: g.heritability(INDEX),
 }
-PROJECTING = {"pca", "mca", "cca"}
-WITH_MAPS = {*KINDS, "mca", "cca"}
+PROJECTING = {"pca", "mca", "cca", "discriminant"}
+WITH_MAPS = {*KINDS, "mca", "cca", "discriminant"}
 PROJECTS = {
     **{kind: f"samples are projected on an analysis of kind {kind}, but" for kind in SEVERAL},
     **dict.fromkeys(PROJECTING),
@@ -508,6 +510,11 @@ METHODS = {
     "repr": (lambda one, g: (repr(one), one._repr_html_(), one.certificate, dir(one)), dict.fromkeys(SEVERAL)),
     "pickle": (lambda one, g: pickle.loads(pickle.dumps(one)).to_xarray(), dict.fromkeys(SEVERAL)),
 }
+
+
+def test_the_table_has_every_kind():
+    """A distance has no analysis in a notebook: it is an array."""
+    assert set(SEVERAL) == set(kinds.KINDS) - {"distances"}
 
 
 @pytest.mark.parametrize("kind", SEVERAL)

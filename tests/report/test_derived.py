@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.analyses.kinds import KINDS
+from dpca.analyses.kinds.modes import modes
+from dpca.analyses.kinds.spod import density
 from dpca.report import derived_findings as derived
 from dpca.report import findings
 from dpca.store.derived import open_derived
@@ -11,6 +14,10 @@ from dpca.store.stored import Filed
 from tests.commands.calls import dpca
 from tests.report.derivations import PERIOD, make_run, write_derive
 from tests.stores import counted, random_array
+
+
+def shown(analysis, array, count):
+    return KINDS[analysis.kind].shown(analysis, array, count)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,7 @@ def test_the_shares_of_components_and_the_turns_of_complex_ones(analyses):
 
 @pytest.mark.parametrize("name", ["modes", "fitted"])
 def test_a_pair_of_conjugate_modes_is_one_with_a_period(analyses, name):
-    found, counted_in = derived.modes(analyses[name])
+    found, counted_in = modes(analyses[name])
     assert counted_in == derived.Unit(1, "month")
     numbers = [number for mode in found for number in mode.numbers]
     assert numbers == list(range(len(analyses[name]["exponents"][...])))
@@ -50,7 +57,7 @@ def test_a_pair_of_conjugate_modes_is_one_with_a_period(analyses, name):
 
 
 def test_peaks_of_a_spectrum_stand_out(analyses):
-    found, unit = derived.density(analyses["spectra"])
+    found, unit = density(analyses["spectra"])
     assert [unit.counted(unit.period(found.frequencies[at])) for at in found.peaks[:2]] == ["12 months", "20 months"]
     assert len(found.peaks) < 5, "noise has no peaks"
     assert not found.few
@@ -61,7 +68,7 @@ def test_peaks_of_a_spectrum_stand_out(analyses):
 
 
 def test_of_a_few_frequencies_each_counts(analyses):
-    found, _ = derived.density(analyses["chosen"])
+    found, _ = density(analyses["chosen"])
     assert found.few
     assert [found.frequencies[at] for at in found.peaks] == [0.05, 0.2]
 
@@ -90,13 +97,13 @@ def test_names_of_rows_that_are_groups(analyses):
 
 
 def test_the_leading_maps_are_drawn_and_no_more_read_than_takes_a_minute(analyses):
-    assert derived.wanted(analyses["plain"], analyses["plain"]["components"], 3) == [[(0,)], [(1,)], [(2,)]]
-    assert derived.wanted(analyses["modes"], analyses["modes"]["components"], 3)[0] == [(0,)]
-    assert derived.wanted(analyses["lagged"], analyses["lagged"]["components"], 4) == [
+    assert shown(analyses["plain"], analyses["plain"]["components"], 3) == [[(0,)], [(1,)], [(2,)]]
+    assert shown(analyses["modes"], analyses["modes"]["components"], 3)[0] == [(0,)]
+    assert shown(analyses["lagged"], analyses["lagged"]["components"], 4) == [
         [(lag, k) for lag in (0, 2, 4, 5, 7, 9)] for k in range(2)
     ]
-    peaks = derived.density(analyses["spectra"])[0].peaks
-    assert derived.wanted(analyses["spectra"], analyses["spectra"]["components"], 2) == [[(at, 0)] for at in peaks[:2]]
+    peaks = density(analyses["spectra"])[0].peaks
+    assert shown(analyses["spectra"], analyses["spectra"]["components"], 2) == [[(at, 0)] for at in peaks[:2]]
     array, maps = analyses["plain"]["components"], [[(0,)], [(1,)]]
     each = array.chunks[0] * 12 * 24 * 8
     assert derived.affordable(array, maps, each) == maps

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
+from dpca.analyses.kinds.pca import components
 from dpca.analyses.resampling import Resampling, with_resampling
 from dpca.analyses.samples import Samples
 from dpca.derived.gram import Products
@@ -71,12 +72,12 @@ class Case:
 
 
 BOOTSTRAP, FEWER = Resampling(level=LEVEL), Resampling(draws=200, level=LEVEL)
-JACKKNIFE = Resampling("jackknife", level=LEVEL)
+JACKKNIFE = Resampling(kind="jackknife", level=LEVEL)
 
 
 def in_runs(n: int, length: int) -> Resampling:
     """All but runs of samples that follow each other."""
-    return Resampling("leave_out", by=np.arange(n) // length, level=LEVEL)
+    return Resampling(kind="leave_out", by=np.arange(n) // length, level=LEVEL)
 
 
 def in_blocks(length: int) -> Resampling:
@@ -106,7 +107,7 @@ def covered(case: Case, trial: int) -> list[list[NDArray[np.bool_]]]:
         x -= x.mean(axis=0)
         products = Products(x @ x.T, np.zeros(case.n), 0.0)
         rows = Samples.of(products, Axis("sample", None), Known("simulated", "gram_eigh", "double", x.nbytes)).centred
-        answer, found = rows.pca(K), []
+        answer, found = components(rows, K), []
         drawn = [with_resampling(rows, answer, way) for way in case.ways]
         for one in drawn:
             limits = [one.arrays[f"{name}_interval"].values for name in ESTIMATED]

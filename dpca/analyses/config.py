@@ -1,25 +1,25 @@
-"""The configuration of `dpca derive`: all its keys, as frozen models."""
+"""The configuration of `dpca derive`: all its keys, as frozen models, and its loading."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from dpca.config.feature_groups import Features, OfGroups
+from dpca.analyses.kinds import AnyKind
 from dpca.config.inputs import ArrayFile, Covariates, Label, Local, Names, Part, Range, Section, Text
-from dpca.config.model import MOST_ROTATED
-from dpca.config.resampling import Resampling
-from dpca.config.rotation import Rotation
-from dpca.config.schema import AUTO, Components, Compute, most_of
-from dpca.config.statistics import Statistic
+from dpca.config.loading import Positioned, read
+from dpca.config.schema import Compute
 from dpca.errors import ConfigError
+from dpca.numerics.panels import BlockScaling
 from dpca.sources.finding import Pairing
 from dpca.sources.groups import NAME
 
 _LIMITS = Field(min_length=2, max_length=2)
+_NAMES = Annotated[list[Text], Field(min_length=1)]
 
 
 def _listed(given: Any) -> Any:
@@ -195,114 +195,21 @@ class Step(Section):
         return next((name, value) for name, value in self if value is not None)
 
 
-class Pca(Section):
-    """Principal components of the rows, about their mean."""
+class Features(Section):
+    """Which groups of features count, and how much: those of the result's gram_by_group, or of several results."""
 
-    kind: Literal["pca"]
-    n_components: Components = AUTO
-    left_out: Annotated[
-        bool,
+    only: Annotated[_NAMES | None, Field(description="Names of groups; null: all.")] = None
+    leave_out: Annotated[tuple[Text, ...], Field(strict=False, description="Names of groups.")] = ()
+    weights: Annotated[
+        dict[str, Annotated[float, Field(ge=0)]] | None,
         Field(
-            description="Also scores of the samples that a selection left out (scores_left_out). The operators are applied to them, "
-            "too."
+            description="Factors by name. The products of a group are multiplied by its factor, and its features by the square root."
         ),
-    ] = False
-    as_covariance: Annotated[
-        bool,
-        Field(
-            description="Also maps in the unit of the data, for one standard deviation of each score (as_covariance). They share the "
-            "read for maps."
-        ),
-    ] = False
-    as_correlation: Annotated[
-        bool,
-        Field(
-            description="Also the correlation of each feature with each score (as_correlation). They share the read for maps."
-        ),
-    ] = False
-    rotation: Annotated[
-        Rotation | None, Field(description="Rotate leading components, by sweeps over their maps; null: leave them.")
     ] = None
-    resampling: Annotated[
-        Resampling | None, Field(description="How much components would differ with other samples. null: not computed.")
-    ] = None
-
-    @model_validator(mode="after")
-    def _rotated_within(self) -> Pca:
-        if self.rotation is None:
-            return self
-        most, asked = most_of(self.n_components), self.rotation.n_components
-        if (asked or 0) > most:
-            raise ValueError(
-                f"rotation.n_components is {asked}, but only the {most} components of n_components can be rotated"
-            )
-        if (asked or most) > MOST_ROTATED:
-            raise ValueError(
-                f"{asked or most} components are to be rotated, but at most {MOST_ROTATED} can be (rotation.n_components)"
-            )
-        return self
-
-
-class ExtendedEof(Section):
-    """Components of windows of rows: extended EOFs, multichannel singular spectrum analysis."""
-
-    kind: Literal["extended"]
-    lags: Annotated[int, Field(ge=1, description="Rows in a window.")]
-    step: Annotated[int, Field(ge=1, description="Their distance in rows.")] = 1
-    n_components: Components = AUTO
-
-
-class HilbertEof(Section):
-    """Complex components of the analytic signal."""
-
-    kind: Literal["hilbert"]
-    padding: Annotated[
-        Literal["none", "exp"],
-        Field(
-            description="exp: before the transform, the time series is extended at both ends and decays to its trend, as in xeofs."
-        ),
+    scaling: Annotated[
+        BlockScaling,
+        Field(description="As preprocess.block_scaling, for the samples of the run. Weights are applied after it."),
     ] = "none"
-    decay: Annotated[float, Field(gt=0, description="Of the padding, in lengths of the record.")] = 0.2
-    n_components: Components = AUTO
-
-
-class Dmd(Section):
-    """Dynamic modes."""
-
-    kind: Literal["dmd"]
-    rank: Components = AUTO
-    modes: Annotated[
-        Literal["exact", "projected"],
-        Field(
-            description="exact: eigenvectors of the operator from a row to the next; projected: in the span of the leading principal components "
-            "of the rows but the last (Tu et al. 2014)."
-        ),
-    ] = "exact"
-
-
-class OptimizedDmd(Section):
-    """Dynamic modes by a fit of exponentials to all rows, at any times."""
-
-    kind: Literal["optimized_dmd"]
-    rank: Annotated[int, Field(ge=1, description="How many modes.")]
-
-
-class Spod(Section):
-    """Spectral components: those of blocks of the record at each frequency."""
-
-    kind: Literal["spod"]
-    block: Annotated[int, Field(ge=2, description="Rows in a block.")]
-    overlap: Annotated[
-        int | None, Field(ge=0, description="Rows that a block shares with the next; half of it if left out.")
-    ] = None
-    window: Annotated[Text, Field(description="Name of a window of scipy.signal.")] = "hamming"
-    frequencies: Annotated[
-        Literal["all"] | Annotated[list[float], Field(min_length=1)],
-        Field(description="all, or some in cycles per step, of which each stands for the nearest that blocks resolve."),
-    ] = "all"
-    n_components: Annotated[
-        int, Field(ge=1, description="How many at each frequency; at most the number of blocks.")
-    ] = 3
 
 
 class Analysis(Section):
@@ -314,7 +221,7 @@ class Analysis(Section):
     ]
     samples: Annotated[list[Step], Field(description="Operators along the samples, applied in this order.")] = []
     model: Annotated[
-        Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups | Statistic,
+        AnyKind,
         Field(discriminator="kind", description="What is computed of the rows."),
     ]
     features: Annotated[
@@ -335,6 +242,8 @@ _Places = Text | Annotated[list[Text], Field(min_length=1)]
 
 class Derive(Section):
     """Analyses derived from finished results."""
+
+    command = "derive"
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, populate_by_name=True)
 
@@ -393,3 +302,19 @@ class Derive(Section):
 def schema() -> dict[str, Any]:
     """JSON Schema of the configuration, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Derive.model_json_schema()}
+
+
+def load_derive(path: str | Path, overrides: Sequence[str] = ()) -> Positioned[Derive]:
+    """Read a configuration of derived analyses; parameters and errors as of `dpca.config.loading.load`."""
+    begin = "Begin with\nfrom: results/mine\nanalyses:\n  - name: trend\n    model: {kind: pca}\noutput:\n  path: results/mine-derived"
+    loaded = Positioned(*read(path, overrides, Derive, begin), str(path), tuple(overrides))
+    names = [analysis.name for analysis in loaded.config.analyses]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            error = ConfigError(
+                f"analyses {names.index(name)} and {number} are both called {name!r}",
+                "Give each a name.",
+                f"analyses.{number}.name",
+            )
+            raise loaded.locate(error)
+    return loaded

@@ -1,0 +1,276 @@
+"""What an analysis is: its settings, what it computes of the rows, what that takes of memory, and what a report shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, InstanceOf, ValidationError
+from pydantic.json_schema import SkipJsonSchema
+
+from dpca.analyses.answers import Answer
+from dpca.analyses.samples import By, Samples
+from dpca.config.explaining import explain
+from dpca.config.inputs import ArrayFile, Covariates, Names, Part, RowKey, Section, Text
+from dpca.config.schema import AUTO, DEFAULT_COMPONENTS
+from dpca.derived.operators import F64
+from dpca.derived.pca import UpTo
+from dpca.derived.regressors import Column, Design
+from dpca.errors import ConfigError, DpcaError
+from dpca.report.derived_findings import Lead
+from dpca.report.marks import Figure
+from dpca.sources.groups import FeatureGroup
+from dpca.sources.labels import read_labels
+from dpca.sources.regressors import covariates_of
+from dpca.store.derived import Analysis
+from dpca.store.stored import Stored
+
+Components = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["auto"] | None,
+    Field(
+        description=f"How many. auto: {DEFAULT_COMPONENTS}, or as many as there are if these are fewer. null: all that can be told from "
+        "rounding."
+    ),
+]
+"""A number of components."""
+Contents = dict[str, Any]
+"""What a report shows of an analysis: `figures`, `figures_caption`, `table`, `scores`, `scores_caption`, and tables `beside`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A number for each sample, or several, that a Python program gives."""
+
+    values: NDArray[Any]
+    name: str = "target"
+
+
+Labels = Part | Names | SkipJsonSchema[InstanceOf[np.ndarray]]
+"""A part of the dates, or a label for each sample: in a file, or as an array of a Python program."""
+
+
+class TargetFile(ArrayFile):
+    """A number for each sample of the result."""
+
+    uri: Annotated[Text, Field(description="A table, .csv or .tsv with a header; or Zarr, HDF5 or .npy, (n,).")]
+    column: Annotated[Text | None, Field(description="Name of the column of a table; null for an array.")] = None
+    key: RowKey = None
+
+
+Target = TargetFile | SkipJsonSchema[InstanceOf[Numbers]]
+Fixed = Covariates | SkipJsonSchema[InstanceOf[Numbers]]
+"""Covariates: in a file, or of a Python program."""
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What an analysis is given beside its settings and the rows."""
+
+    samples: Samples
+    """All samples of the run."""
+    recorded: FeatureGroup | None = None
+    """The same as the result recorded them, by whose names rows of tables are found; None for a Python program, which gives arrays."""
+    key: str = ""
+    """That of the analysis in the configuration."""
+    threads: int = 1
+    """For draws of rows, which give the same whatever their number."""
+    n_features: int = 0
+    """Of the samples, for kernels whose gamma depends on it."""
+
+    def labels(self, by: Labels, key: str = "by") -> By:
+        """Labels as `Samples.labels` takes them."""
+        if isinstance(by, Names):
+            return read_labels(by.uri, by.array, self.samples.n, column=by.column, key=self._at(key))
+        return by
+
+    def target(self, asked: Target, key: str = "target") -> Numbers:
+        """A number for each sample of the result, and what it is called."""
+        if isinstance(asked, Numbers):
+            return asked
+        assert self.recorded is not None
+        columns = [asked.column] if asked.column else None
+        found = covariates_of(self.recorded, asked.uri, asked.array, columns, asked.key, self._at(key))
+        if len(found) > 1:
+            raise ConfigError(
+                f"{asked.uri}: has {len(found)} numbers for each sample, but one is regressed on the rows",
+                "Give an array of one dimension, or a table, and the name of a column.",
+                self._at(key),
+            )
+        return Numbers(found[0][1], asked.column or "target")
+
+    def covariates(self, asked: Fixed, key: str = "covariates") -> tuple[F64, list[str]]:
+        """Covariates of the samples of the result, (n,) or (n, q), and what they are called."""
+        if isinstance(asked, Numbers):
+            return asked.values, []
+        assert self.recorded is not None
+        columns = covariates_of(
+            self.recorded, asked.uri, asked.array, asked.columns, asked.key, self._at(key), asked.categorical or ()
+        )
+        design = Design.of([Column(name, values) for name, values in columns])
+        return design.matrix, [name for name, _ in columns]
+
+    def _at(self, key: str) -> str:
+        return ".".join(filter(None, [self.key, key]))
+
+
+@dataclass(frozen=True)
+class View:
+    """An analysis in a report, and how much of it is drawn."""
+
+    analysis: Analysis
+    n_maps: int
+    """Of each group of features."""
+    read_bytes: int
+    """Of its maps, for their pictures."""
+    drawn: bool
+    """Whether it has figures."""
+    identify: Callable[..., str]
+    """Makes an id that no other figure has, from the name of the analysis and words."""
+
+    def id(self, *words: str) -> str:
+        """An id that no other figure has."""
+        return self.identify(self.analysis.name, *words)
+
+    def contents(self, table: Contents, draw: Mapping[str, Callable[[str], Figure]], caption: str) -> Contents:
+        """Contents of one table, and figures by their names."""
+        figures = [make(self.id(name)) for name, make in draw.items()] if self.drawn else []
+        return {
+            "figures": figures,
+            "figures_caption": caption,
+            "table": table,
+            "scores": None,
+            "scores_caption": "",
+        }
+
+
+class Kind(Section):
+    """Settings of an analysis: the section `model` of YAML, and what a method of `dpca.Gram` makes of its arguments.
+
+    Each kind has a class in a file of `dpca.analyses.kinds`, and a line in the table there.
+    """
+
+    title: ClassVar[str]
+    """What it is called in reports."""
+    matrices: ClassVar[int]
+    """Matrices of float64 over samples, besides K, at its peak: A K A^H, copies and vectors of its eigensolve; measured
+    (tests/analyses/test_memory.py)."""
+    itemsize: ClassVar[int] = 8
+    """Bytes of a value of these matrices."""
+    has_maps: ClassVar[bool] = False
+    """Whether it has components in the space of the features."""
+    centred: ClassVar[bool] = False
+    """Whether its components are about the mean of the rows."""
+    squares: ClassVar[int] = 0
+    """Matrices over rows that its answer has."""
+    crests: ClassVar[str] = ""
+    """What the phase of its complex maps tells."""
+
+    @classmethod
+    def called(cls) -> str:
+        """The value of the key `kind`."""
+        return str(get_args(cls.model_fields["kind"].annotation)[0])
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """The analysis with the arguments of a Python program."""
+        return made_of(cls, {"kind": cls.called(), **settings})
+
+    @classmethod
+    def takes(cls, name: str, given: type) -> bool:
+        """Whether a setting may be of a type that only a Python program gives: labels (numpy.ndarray), or `Numbers`."""
+        return given in _members(cls.model_fields[name].annotation) if name in cls.model_fields else False
+
+    def run(self, rows: Samples, context: Context) -> Answer:
+        """What is found of the rows."""
+        raise NotImplementedError
+
+    # Memory.
+
+    def columns(self, n: int) -> int:
+        """The most real columns of coefficients of its maps, of n rows; 0 without maps."""
+        return 0
+
+    def vectors(self, n: int) -> int:
+        """The most numbers for each row that an analysis without maps gives, matrices over rows excepted."""
+        return 0
+
+    @property
+    def of_factor(self) -> int:
+        """Matrices more where a factor R of the products is kept: its singular value decomposition."""
+        return 4
+
+    # What a report shows.
+
+    @classmethod
+    def section(cls, view: View) -> tuple[Contents, list[str]]:
+        """What a report shows of it, and the beginning of the caption of each map."""
+        raise NotImplementedError
+
+    @classmethod
+    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+        """The leading maps, that are drawn: the indices of each, several of one that has lags.
+
+        Parameters
+        ----------
+        array, group : of the maps of one group of features, and its name
+        count : how many, at most
+        """
+        return []
+
+    @classmethod
+    def n_maps(cls, stored: Analysis) -> int:
+        """How many maps there are: of peaks, modes or components."""
+        return 0
+
+
+def _members(annotation: Any) -> set[Any]:
+    """The types in an annotation, also in its unions."""
+    inner = get_args(annotation)
+    return {annotation} if not inner else {one for part in inner for one in _members(part)}
+
+
+def number_of(asked: int | Literal["auto"] | None) -> int | UpTo | None:
+    """A number of components as analyses take it."""
+    return UpTo(DEFAULT_COMPONENTS) if asked == AUTO else asked
+
+
+def most_of(asked: int | Literal["auto"] | None, n: int) -> int:
+    """The most components of n rows that are asked for."""
+    return n if asked is None else DEFAULT_COMPONENTS if asked == AUTO else asked
+
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+def made_of(model: type[Settings], arguments: dict[str, Any]) -> Settings:
+    """The settings that arguments of a Python program are."""
+    values = {name: _plain(value) for name, value in arguments.items()}
+    try:
+        return model.model_validate(values)
+    except ValidationError as errors:
+        message, remedy = explain(errors, values, {}, "", model, ("analyses", "model"))
+        key = str(errors.errors()[0]["loc"][0])
+        raise ConfigError(message.removeprefix(": "), remedy, key) from None
+
+
+@contextmanager
+def in_setting(key: str) -> Iterator[None]:
+    """Complete the key of an error of this block."""
+    try:
+        yield
+    except DpcaError as error:
+        whole = error.key if error.key.startswith("analyses.") else f"{key}.{error.key}".rstrip(".")
+        raise type(error)(error.message, error.remedy, whole) from error.__cause__
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python, and sequences as lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value
