@@ -18,13 +18,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpca.version import __version__
+
 if TYPE_CHECKING:
     from dpca.estimators.analysis import Analysis
     from dpca.estimators.gram import Gram, open_gram
     from dpca.estimators.kernel_pca import KernelPCA
     from dpca.estimators.pca import PCA
 
-__version__ = "0.1.0"
 __all__ = ["PCA", "Analysis", "Gram", "KernelPCA", "__version__", "open_gram"]
 
 _PLACES = {

@@ -45,6 +45,8 @@ def enough(n_bytes: int) -> str:
     return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"
 
 
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""Names of groups of features and of analyses: they are part of the names of arrays and dimensions of a result."""
 PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Pattern of text without control characters, such as line breaks, which would begin a new line in a script or a log."""
 

@@ -16,7 +16,7 @@ from dpca.config.schema import Compute
 from dpca.errors import ConfigError
 from dpca.numerics.panels import BlockScaling
 from dpca.sources.finding import Pairing
-from dpca.sources.groups import NAME
+from dpca.units import NAME
 
 _LIMITS = Field(min_length=2, max_length=2)
 _NAMES = Annotated[list[Text], Field(min_length=1)]

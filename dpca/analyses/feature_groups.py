@@ -1,170 +1,20 @@
-"""Groups of features as users ask for them: some of them, weighted against each other, and held against each other."""
+"""Groups of features held against each other: the rows in one of them."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
 from dpca.analyses.answers import Answer, Maps
-from dpca.derived.feature_groups import (
-    multiplied_by,
-    weighted_sum,
-)
+from dpca.analyses.features import Features
+from dpca.analyses.samples import Samples, Unread
+from dpca.derived.feature_groups import weighted_sum
 from dpca.derived.gram import AnyProducts, matrix_of
 from dpca.derived.operators import F64, Matrix
 from dpca.errors import ConfigError
-from dpca.numerics.accumulators.gram import eigh
-from dpca.numerics.panels import BlockScaling
-
-if TYPE_CHECKING:
-    from dpca.analyses.samples import Samples
-
-GROUP = "group"
-SHOWN = 6
-"""Groups that are named in words."""
-SCALINGS = ("none", "first_eigenvalue", "total_variance")
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """The groups of features that results have a Gram matrix of each, and how they count."""
-
-    names: tuple[str, ...]
-    parts: tuple[int, ...]
-    """For each the number of the result, or of its input, that it is in."""
-    read: Callable[[str], AnyProducts]
-    """Reads the products of the samples in one of them."""
-    divisor: float
-    """Of variances of the run."""
-    shared: Callable[[str], tuple[F64, int]] | None = None
-    """Where products of two samples are divided by the number of features that both have: reads these of one of them, (n, n), and the number
-    of features that count there. What `read` gives is not divided. None for other products."""
-    weights: tuple[float, ...] = ()
-    """What the products of each are multiplied by; empty before any are chosen, when all count as they are."""
-
-    @property
-    def all_weights(self) -> tuple[float, ...]:
-        """The weights of all groups."""
-        return self.weights or (1.0,) * len(self.names)
-
-    @property
-    def products(self) -> AnyProducts:
-        """The products of samples whose features are those of all groups, weighted; each is read."""
-        names = [name for name, weight in zip(self.names, self.all_weights, strict=True) if weight]
-        found = weighted_sum([self.read(name) for name in names], [weight for weight in self.all_weights if weight])
-        return found if self.ratios is None else multiplied_by(found, self.ratios)
-
-    @property
-    def each(self) -> Iterator[AnyProducts]:
-        """The products of each group as they are in the sum, without its weight."""
-        for name in self.names:
-            yield self.read(name) if self.ratios is None else multiplied_by(self.read(name), self.ratios)
-
-    @cached_property
-    def ratios(self) -> F64 | None:
-        """The number of features over that which two samples have, of the groups that count, (n, n); None where products are not divided."""
-        if self.shared is None:
-            return None
-        if not set(self.all_weights) <= {0.0, 1.0}:
-            raise ConfigError(
-                "features are weighted, but products were divided by the number of features that two samples have (missing: pairwise)",
-                "Leave weights and scaling out: groups can be chosen, and left out.",
-                key="features",
-            )
-        found = [self.shared(name) for name, weight in zip(self.names, self.all_weights, strict=True) if weight]
-        counts = np.sum([one for one, _ in found], axis=0)
-        total = sum(number for _, number in found)
-        ratios: F64 = np.divide(total, counts, out=np.zeros_like(counts), where=counts > 0)
-        return ratios
-
-    @property
-    def factors(self) -> F64 | None:
-        """What the features of each part are multiplied by, (parts,): roots of weights; None where all count as they are."""
-        if not self.weights or set(self.weights) == {1.0}:
-            return None
-        found = dict[int, float]()
-        for name, part, weight in zip(self.names, self.parts, self.weights, strict=True):
-            if found.setdefault(part, weight) != weight:
-                raise ConfigError(
-                    f"group {name} counts otherwise than others of the same input, and components are made of whole inputs",
-                    "Leave components out (components: false): scores and spectrum need none; or run with inputs side by side.",
-                    key="features",
-                )
-        return np.sqrt([found[part] for part in sorted(found)])
-
-    def chosen(
-        self,
-        only: Sequence[str] | None = None,
-        leave_out: Sequence[str] = (),
-        weights: Mapping[str, float] | None = None,
-        scaling: BlockScaling = "none",
-    ) -> Features:
-        """Some of the groups, weighted.
-
-        Parameters
-        ----------
-        only, leave_out : names of groups that count, and of ones that do not
-        weights : of products, by name; 1 for others
-        scaling : first_eigenvalue divides the products of each group by its first eigenvalue (multiple factor analysis), total_variance by its total
-            variance, both of the samples as the run had them; weights come on top
-        """
-        given = dict(weights or {})
-        for name in (*(only or ()), *leave_out, *given):
-            self.number(name)
-        if scaling not in SCALINGS:
-            raise ConfigError(
-                f"scaling is {scaling!r}, but {', '.join(SCALINGS)} is allowed", "Choose one.", key="scaling"
-            )
-        wrong = next((name for name, weight in given.items() if not (np.isfinite(weight) and weight >= 0)), None)
-        if wrong is not None:
-            raise ConfigError(f"the weight of group {wrong} is {given[wrong]}, but 0 or more is allowed", key="weights")
-        found = [
-            before * given.get(name, 1.0) * float((only is None or name in only) and name not in leave_out)
-            for name, before in zip(self.names, self.all_weights, strict=True)
-        ]
-        if not any(found):
-            raise ConfigError(
-                f"no group of features is left of {', '.join(self.names)}", "Leave one in.", key="features"
-            )
-        if scaling != "none":
-            sizes = [
-                _size(self.read(name), scaling) if weight else 1.0
-                for name, weight in zip(self.names, found, strict=True)
-            ]
-            found = [
-                weight * (self.divisor / size if size > 0 else 1.0) for weight, size in zip(found, sizes, strict=True)
-            ]
-        return replace(self, weights=tuple(found))
-
-    @property
-    def told(self) -> str:
-        """Which groups count, and how much, in words; empty where all count as they are."""
-        if not self.weights:
-            return ""
-        words = [
-            f"{name}" + (f" times {weight:.4g}" if weight != 1 else "")
-            for name, weight in zip(self.names, self.weights, strict=True)
-            if weight
-        ]
-        shown = ", ".join(words) if len(words) <= SHOWN else f"{len(words)} of {len(self.names)} groups"
-        return f"features of {shown}"
-
-    def number(self, name: str) -> int:
-        """The number of a group."""
-        if name in self.names:
-            return self.names.index(name)
-        near = difflib.get_close_matches(name, self.names, n=1)
-        raise ConfigError(
-            f"there is no group of features {name!r}, but {', '.join(self.names[:10])}"
-            + (f" and {len(self.names) - 10} more" if len(self.names) > 10 else ""),
-            f"Did you mean {near[0]!r}?" if near else "Name one of them.",
-            key="features",
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,18 +23,6 @@ class Sides:
 
     factors: F64
     """(parts, 2), or (parts,)."""
-
-
-def features_of(rows: Samples) -> Features:
-    """The groups of features of the samples' results."""
-    features = rows.features
-    if features is None or len(features.names) < 2:
-        raise ConfigError(
-            f"{rows.known.name}: has one group of features, and none to hold against it",
-            "Run with output.groups (labels or ranges), with a list of inputs, or give several results of the same samples.",
-            key="features",
-        )
-    return features
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,24 +43,22 @@ def group_of(rows: Samples, features: Features, name: str) -> Group:
     weight = features.all_weights[features.number(name)]
     if not weight:
         raise ConfigError(f"group {name} is left out", "Leave it in, or name another.", key="groups")
-    transformed = _ingroup_of(rows, features, name).centred.transformed
+    transformed = rows_in(rows, features, name).centred.transformed
     matrix = matrix_of(transformed.products)
     largest = np.array([float(np.trace(matrix)), 0.0])
     floor = transformed.floor(largest)
     return Group(name, features, weight, matrix, max(floor, transformed.products.rounding * largest[0]))
 
 
-def _ingroup_of(rows: Samples, features: Features, name: str) -> Samples:
+def rows_in(rows: Samples, features: Features, name: str) -> Samples:
     """The rows in one group of features, as it is weighted; its products are read when they are needed."""
-    from dpca.analyses.samples import Unread
-
     read = partial(_weighed, features.read, name, features.all_weights[features.number(name)])
     return replace(rows, source=Unread(rows.chain.n_in, read))
 
 
 def sides_of(rows: Samples, answer: Answer) -> list[tuple[Samples, Answer]]:
     """The rows in each of the two groups of features of an analysis that has maps of both, and its answer in this group alone."""
-    features, maps = features_of(rows), answer.its_maps
+    features, maps = rows.groups_of_features, answer.its_maps
     assert maps.weighting is not None
     factors = maps.weighting.factors
     assert factors is not None
@@ -232,7 +68,7 @@ def sides_of(rows: Samples, answer: Answer) -> list[tuple[Samples, Answer]]:
         overlaps = None if maps.overlaps is None else maps.overlaps[side : side + 1]
         weighting, arrays = Sides(factors[:, side]), (maps.coefficients[side], maps.scores[side])
         one = Maps(arrays[0], (), maps.orthonormal, scores_of, arrays[1], weighting, overlaps=overlaps)
-        found.append((_ingroup_of(rows, features, name), replace(answer, maps=one)))
+        found.append((rows_in(rows, features, name), replace(answer, maps=one)))
     return found
 
 
@@ -242,10 +78,3 @@ def _weighed(read: Callable[[str], AnyProducts], name: str, weight: float) -> An
 
 def _amplification(rows: Samples) -> float:
     return rows.centred.transformed.amplification
-
-
-def _size(products: AnyProducts, scaling: BlockScaling) -> float:
-    """What the products of a group are divided by, times the divisor of variances."""
-    if scaling == "total_variance":
-        return products.total
-    return float(eigh(matrix_of(products), lambda *_: 1).eigenvalues[0])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer, Known
 from dpca.analyses.axis import Axis
-from dpca.analyses.feature_groups import Features
+from dpca.analyses.features import Features
 from dpca.analyses.maps import Backprojection, precisions
 from dpca.analyses.samples import Samples, Unread
 from dpca.derived.feature_groups import weighted_sum
@@ -27,12 +27,13 @@ from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.sources.coordinate import Coordinate, difference
 from dpca.sources.finding import PAIRING, Pairing, paired_by
-from dpca.sources.groups import NAME, FeatureGroup, Groups
+from dpca.sources.groups import FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
 from dpca.store.gram import SHARED, keeps_gram, no_matrix, read_gram, read_group, read_shared, rung_of
 from dpca.store.meanings import common_unit
 from dpca.store.results import Result
+from dpca.units import NAME
 
 Time = Literal["auto", "index"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis, in_order
-from dpca.analyses.feature_groups import Features, features_of
+from dpca.analyses.features import Features
 from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
 from dpca.derived.fits import Detrend, RegressOut
 from dpca.derived.gram import AnyProducts, Transformed, transformed
@@ -121,6 +121,18 @@ class Samples:
         """Whether products are divided by the number of features that two samples have: they are those of no samples."""
         return self.features is not None and self.features.shared is not None
 
+    @property
+    def groups_of_features(self) -> Features:
+        """The groups of features of the samples' results: two or more."""
+        features = self.features
+        if features is None or len(features.names) < 2:
+            raise ConfigError(
+                f"{self.known.name}: has one group of features, and none to hold against it",
+                "Run with output.groups (labels or ranges), with a list of inputs, or give several results of the same samples.",
+                key="features",
+            )
+        return features
+
     @cached_property
     def _centred(self) -> Samples:
         # Never these rows themselves: products in a cycle of references would stay for a while.
@@ -133,8 +145,8 @@ class Samples:
         weights: Mapping[str, float] | None = None,
         scaling: BlockScaling = "none",
     ) -> Samples:
-        """The same rows in some groups of features, weighted against each other (`dpca.analyses.feature_groups.Features.chosen`)."""
-        found = features_of(self).chosen(only, leave_out, weights, scaling)
+        """The same rows in some groups of features, weighted against each other (`dpca.analyses.features.Features.chosen`)."""
+        found = self.groups_of_features.chosen(only, leave_out, weights, scaling)
         return replace(self, source=Unread(self.chain.n_in, partial(_products_of, found)), features=found)
 
     # Operators.

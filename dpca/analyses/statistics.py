@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpca.analyses.answers import Answer, Array, of_rows, why_so_few
+from dpca.analyses.answers import Answer, Array
 from dpca.analyses.axis import Axis, in_order
+from dpca.analyses.certificates import of_rows, why_so_few
 from dpca.analyses.samples import By, Samples
 from dpca.derived.operators import F64, Center, Select
 from dpca.derived.statistics import Grouped

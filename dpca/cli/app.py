@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpca import __version__
 from dpca.cli.batch import batch, submit
 from dpca.cli.options import (
     PATH,
@@ -36,6 +35,7 @@ from dpca.cli.printing import (
     print_plan_of_extension,
     say,
 )
+from dpca.version import __version__
 
 # Libraries are imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from dpca.errors import ConfigError, DpcaError, InputError, OutputExistsError, O
 from dpca.methods.recorded import input_of
 from dpca.slabs import split
 from dpca.sources.calendars import datetimes
+from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
-from dpca.sources.selection import Selection
 from dpca.store.applied import AppliedResult
 from dpca.store.arrays import SPECTRAL
 from dpca.store.directory import check_replaces_no_part

@@ -36,9 +36,10 @@ from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
 from dpca.sources.choice import chosen_samples
 from dpca.sources.feature_labels import FeatureLabels, of_labels, of_ranges
-from dpca.sources.genotypes import Variants, chosen_variants, n_listed, not_autosomal, numbered
+from dpca.sources.genotypes import chosen_variants, n_listed, not_autosomal, numbered
 from dpca.sources.groups import FeatureGroup, Groups, alone, check_same_samples
 from dpca.sources.labels import LABELS, labels_of, open_values
+from dpca.sources.variants import Variants
 from dpca.sources.weights import FeatureWeights, masked_by, weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of

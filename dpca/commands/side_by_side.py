@@ -25,9 +25,9 @@ from dpca.sources.anndata_layout import OBS_NAMES, VAR_NAMES
 from dpca.sources.base import Layout
 from dpca.sources.credentials import without_credentials
 from dpca.sources.dated import SAMPLE_NAMES
-from dpca.sources.groups import NAME, FeatureGroup, check_same_samples, has_names
+from dpca.sources.groups import FeatureGroup, check_same_samples, has_names
 from dpca.system.machine import memory_budget
-from dpca.units import by, describe_bytes, describe_memory
+from dpca.units import NAME, by, describe_bytes, describe_memory
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from dpca.config.reference import words_of
 from dpca.config.schema import ALLOWED, REMEDIES
 from dpca.errors import DpcaError
 from dpca.sources.credentials import without_secrets
-from dpca.sources.groups import NAME
-from dpca.units import PLAIN
+from dpca.units import NAME, PLAIN
 
 Path_ = tuple[str | int, ...]
 Model = type[BaseModel]

@@ -12,9 +12,8 @@ from dpca.errors import InputError
 from dpca.sources import Source, expanded, open_joined
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.genotypes import Multiallelic
-from dpca.sources.groups import NAME
 from dpca.sources.joined_coordinates import Gaps
-from dpca.units import PLAIN, is_url
+from dpca.units import NAME, PLAIN, is_url
 
 if TYPE_CHECKING:
     from dpca.sources.labels import Place

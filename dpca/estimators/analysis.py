@@ -42,6 +42,9 @@ class Analysis(Draws):
     _answer: Answer
     _made: list[Made] = field(default_factory=list)
 
+    def _answered(self, answer: Answer) -> Analysis:
+        return Analysis(self._opened, replace(self._rows), answer)
+
     def __getstate__(self) -> dict[str, Any]:
         return {"_opened": self._opened, "_rows": self._rows, "_answer": self._answer, "_made": []}
 

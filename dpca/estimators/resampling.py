@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,6 @@ from dpca.errors import ConfigError
 if TYPE_CHECKING:
     from dpca.analyses.answers import Answer
     from dpca.analyses.samples import Samples
-    from dpca.estimators.analysis import Analysis
     from dpca.estimators.opened import Opened
 
 
@@ -31,6 +29,8 @@ class Draws:
         _rows: Samples
         _answer: Answer
 
+        def _answered(self, answer: Answer) -> Self: ...
+
     def bootstrap(
         self,
         draws: int = DRAWS,
@@ -42,7 +42,7 @@ class Draws:
         align: Align = "order",
         standard_errors: bool = False,
         columns: int | None = None,
-    ) -> Analysis:
+    ) -> Self:
         """Rows drawn with replacement.
 
         >>> gram.pca(5).bootstrap(1000, block=12).explained_variance_interval
@@ -78,7 +78,7 @@ class Draws:
         align: Align = "order",
         standard_errors: bool = False,
         columns: int | None = None,
-    ) -> Analysis:
+    ) -> Self:
         """All rows but one, each once; parameters as of `bootstrap`."""
         return self._resampled(
             Resampling.of(kind="jackknife", level=level, align=align, standard_errors=standard_errors, columns=columns)
@@ -92,14 +92,13 @@ class Draws:
         align: Align = "order",
         standard_errors: bool = False,
         columns: int | None = None,
-    ) -> Analysis:
+    ) -> Self:
         """All rows but those of a group, each group once: gram.pca(5).leave_out("year"); parameters as of `bootstrap`."""
         by = by if by is None or isinstance(by, str) else np.asarray(by)
         how: dict[str, Any] = {"level": level, "align": align, "standard_errors": standard_errors, "columns": columns}
         return self._resampled(Resampling.of(kind="leave_out", by=by, **how))
 
-    def _resampled(self, asked: Resampling) -> Analysis:
-        from dpca.estimators.analysis import Analysis
+    def _resampled(self, asked: Resampling) -> Self:
 
         answer, rows = self._answer, self._rows
         if answer.kind != "pca":
@@ -112,4 +111,4 @@ class Draws:
         with self._opened.connected() as executor:
             threads = self._opened.workers(executor).threads
         self._opened.check(rows.n, 8, held(rows.n, k, asked, threads), "resampling")
-        return Analysis(self._opened, replace(rows), with_resampling(rows, answer, asked, threads))
+        return self._answered(with_resampling(rows, answer, asked, threads))

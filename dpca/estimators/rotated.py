@@ -5,29 +5,44 @@ from __future__ import annotations
 import html
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from dpca.analyses.answers import Answer
 from dpca.analyses.rotation import arrays_of, n_rotated, rotation_of
 from dpca.config.rotation import Rotation as Keys
 from dpca.errors import ConfigError
+from dpca.estimators.opened import Made, Opened
 from dpca.numerics.certificate import caveats_of_rotation
 from dpca.numerics.fourth_moments import F64, held_to_solve
 from dpca.numerics.rotation import OBLIQUE, Rotation
 from dpca.sources import is_data_array
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 
-if TYPE_CHECKING:
-    from dpca.estimators.analysis import Analysis
-
 SHOWN = 5
 """Rotated components whose shares of the variance are shown in a line."""
+
+
+class Analysed(Protocol):
+    """What a rotation takes of an analysis: `dpca.Analysis`."""
+
+    @property
+    def _answer(self) -> Answer: ...
+    @property
+    def _opened(self) -> Opened: ...
+    @property
+    def _made(self) -> list[Made]: ...
+    @property
+    def kind(self) -> str: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def components(self) -> Any: ...
+    def transform(self, X: Any, covariates: Any = None) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Rotated:
     """Rotated components of a pca of `dpca.open_gram`: `components()` are those, `to_xarray()` has also what belongs to them."""
 
-    _analysis: Analysis
+    _analysis: Analysed
     _rotation: Rotation
     certificate: dict[str, Any]
     """kind, n_components, asked, iterations, last_change, converged, not_reliable: as in the certificate of a run."""
@@ -90,7 +105,7 @@ class Rotated:
         return scores[:, : len(turn)] @ turn
 
 
-def rotated(analysis: Analysis, keys: dict[str, Any]) -> Rotated:
+def rotated(analysis: Analysed, keys: dict[str, Any]) -> Rotated:
     """The rotation of the maps of an analysis, which are made if they are not there.
 
     Raises

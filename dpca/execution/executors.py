@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dask
 from dask.utils import parse_timedelta
 
-from dpca import __version__
 from dpca.errors import Cancelled, ClusterError, DpcaError, NotSeenError, StorageError
 from dpca.execution.engine import Session, TaskExecutor
 from dpca.execution.progress import Report
@@ -30,6 +29,7 @@ from dpca.planning.runplan import Workers
 from dpca.system.machine import Budget, memory_budget
 from dpca.system.signals import THREADS, check_stopped
 from dpca.units import describe_memory, describe_seconds
+from dpca.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client

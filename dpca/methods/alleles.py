@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.factors import F64
 from dpca.sources.coordinate import Vector
-from dpca.sources.genotypes import Variants
+from dpca.sources.variants import Variants
 from dpca.store.arrays import CONVENTION, OF_VARIANTS
 from dpca.store.gram import NORMS2
 from dpca.store.results import Result

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca import __version__
 from dpca.config.inputs import ArrayFile
 from dpca.config.model import Model
 from dpca.config.schema import Config
@@ -30,6 +29,7 @@ from dpca.store.unfinished import differences, without_place
 from dpca.system.blas import blas_libraries
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
+from dpca.version import __version__
 
 _LIBRARIES = ("numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Vector
-from dpca.sources.genotypes import COPIES, DIMS, MISSING, ROUNDING, Variants, numbered, plain_chromosome, whole
+from dpca.sources.genotypes import COPIES, DIMS, MISSING, ROUNDING, numbered, plain_chromosome, whole
 from dpca.sources.missing import EVERY
+from dpca.sources.variants import Variants
 from dpca.sources.view import View, ViewReader
 
 UNKNOWN = ("0", ".", "")

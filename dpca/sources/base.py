@@ -9,21 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, NotSeenError, StorageError
+from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
+from dpca.sources.variants import Variants
 from dpca.units import is_plain
-
-if TYPE_CHECKING:
-    from dpca.sources.genotypes import Variants
-    from dpca.sources.selection import Selection
 
 Region = tuple[slice, ...]
 """One slice, with both ends given, for every axis of the stored array."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
 from dpca.slabs import Box
-from dpca.sources.groups import NAME
+from dpca.units import NAME
 
 KEY = "output.groups"
 MOST = 1000

@@ -10,7 +10,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from dpca.errors import InputError
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.npy import file_facts, file_state
+from dpca.sources.variants import Variants
 from dpca.sources.view import View, ViewReader
 from dpca.system import regular
 
@@ -62,25 +63,6 @@ def explained(value: float, of_calls: bool) -> tuple[str, str]:
         "Give copies of one allele, from 0 to 2; name marks of missing calls in input.missing_values.",
     )
     return _WRONG.get(int(value), other) if of_calls and value == int(value) else other
-
-
-@dataclass(frozen=True, eq=False)
-class Variants:
-    """What is known of the variants of a source, in its order; read in parts, by indexing."""
-
-    ids: Vector
-    """(d,)."""
-    chromosomes: Vector
-    """Names, (d,)."""
-    positions: Vector
-    """In base pairs, (d,)."""
-    counted: Vector
-    """The allele whose copies are counted, (d,)."""
-    other: Vector
-    """The other one, (d,)."""
-
-    def __len__(self) -> int:
-        return int(self.ids.shape[0])
 
 
 def vector(name: str, length: int, read: Callable[[slice], Any], dtype: Any = None) -> Vector:

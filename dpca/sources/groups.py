@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +13,10 @@ from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Source
 from dpca.sources.calendars import as_names, is_time, moments
 from dpca.sources.coordinate import Coordinate, difference
+from dpca.sources.feature_labels import FeatureLabels
 from dpca.sources.finding import paired_by
 from dpca.sources.weights import FeatureWeights
-
-if TYPE_CHECKING:
-    from dpca.sources.feature_labels import FeatureLabels
-
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-"""Names of groups: they are part of the names of arrays and dimensions of a result."""
+from dpca.units import NAME
 
 
 @dataclass(frozen=True)

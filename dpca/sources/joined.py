@@ -24,8 +24,8 @@ from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
 from dpca.sources.dated import told_by
-from dpca.sources.genotypes import Variants
 from dpca.sources.memory import of_auxiliary
+from dpca.sources.variants import Variants
 
 MEMBER = "member"
 """The coordinate that names the member of an ensemble that each sample is of."""

@@ -17,8 +17,9 @@ from dpca.errors import InputError, StorageError
 from dpca.slabs import PANEL_WIDTH, SLAB_BYTES
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate, Parts
-from dpca.sources.genotypes import DIMS, MISSING, Texts, Variants, count_lines, read_variants, stem_of, texts
+from dpca.sources.genotypes import DIMS, MISSING, Texts, count_lines, read_variants, stem_of, texts
 from dpca.sources.npy import file_facts, file_state
+from dpca.sources.variants import Variants
 from dpca.system import regular
 
 MAGIC, BY_VARIANT = b"\x6c\x1b", 1

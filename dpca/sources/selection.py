@@ -2,110 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import InputError
 from dpca.slabs import Cuts, grow, placed
 from dpca.sources.base import Layout, Reader, Region, Source, size_of, within
-from dpca.sources.coordinate import PIECE_VALUES, Auxiliary, Coordinate, Vector
+from dpca.sources.chosen import Selection
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.memory import of_auxiliary
 
 PART_BYTES = 8 * 2**20
 """Size of the parts in which a region is read, unless a chunk is larger."""
-
-
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """The chosen entries of an axis, in the order of storage."""
-
-    axis: int
-    length: int
-    """Length of the axis in storage."""
-    positions: NDArray[np.int64]
-    """(n,), ascending: where they are in storage."""
-    column: str
-    """Name of the column that chooses them."""
-
-    @classmethod
-    def of(cls, name: str, axis: int, length: int, column: str, mask: Vector) -> Selection:
-        """The entries for which a column is true.
-
-        Parameters
-        ----------
-        name, length : of the matrix, for error messages, and of its axis
-        mask : the column
-        """
-        if getattr(mask.dtype, "kind", "O") != "b":
-            raise InputError(
-                f"{name}: column {column!r} is of dtype {mask.dtype}, but a boolean column is allowed",
-                f"Store it as one: adata.var[{column!r}] = adata.var[{column!r}].astype(bool).",
-                key="input.features",
-            )
-        if mask.shape != (length,):
-            raise InputError(
-                f"{name}: column {column!r} has shape {mask.shape}, but there are {length:,} features",
-                "Write the file again: its table does not belong to its matrix.",
-                key="input.features",
-            )
-        steps = Coordinate(column, mask, mask.parts).pieces()
-        found = [piece.start + np.flatnonzero(values) for piece, values in steps]
-        positions = np.concatenate([np.empty(0, np.int64), *found])
-        if not positions.size:
-            raise InputError(
-                f"{name}: column {column!r} is true for none of the {length:,} features",
-                "Name another column.",
-                key="input.features",
-            )
-        return cls(axis, length, positions, column)
-
-    def stored(self, region: Region) -> Region:
-        """The smallest region of storage that holds a region of the chosen entries."""
-        chosen = self.positions[region[self.axis]]
-        piece = slice(int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else slice(0, 0)
-        return placed(region, self.axis, piece)
-
-    def of_layout(self, layout: Layout) -> Layout:
-        """The layout of an array of the chosen entries: a chunk has as many as a stored one holds of them."""
-        chunks: list[Any] = list(layout.chunks)
-        if (step := chunks[self.axis]) != 1:
-            edges = [*range(0, self.length, step), self.length]
-            held = np.diff(np.searchsorted(self.positions, edges))
-            chunks[self.axis] = tuple(int(count) for count in held if count)
-        shape = (*layout.shape[: self.axis], self.positions.size, *layout.shape[self.axis + 1 :])
-        return replace(layout, shape=shape, chunks=tuple(chunks), shards=None, stored_dtype=None)
-
-    def coordinate(self, stored: Coordinate | None) -> Coordinate | None:
-        """The part of a coordinate along the axis that belongs to the chosen entries."""
-        if stored is None or stored.values.shape != (self.length,):
-            return None
-        values = stored.values
-
-        def read(piece: slice) -> NDArray[Any]:
-            chosen = self.positions[piece]
-            first, last = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
-            found = [np.asarray(values[first:first])]
-            for start in range(first, last, PIECE_VALUES):
-                here = chosen[(chosen >= start) & (chosen < start + PIECE_VALUES)]
-                if here.size:
-                    found.append(np.asarray(values[start : min(start + PIECE_VALUES, last)])[here - start])
-            return np.concatenate(found)
-
-        return replace(stored, values=Vector(stored.name, self.positions.shape, values.dtype, read, stored.parts))
-
-    @cached_property
-    def fingerprint(self) -> dict[str, Any]:
-        """Identity of the choice, for a manifest."""
-        digest = hashlib.sha256(self.positions.astype("<i8").tobytes()).hexdigest()
-        return {"column": self.column, "of": self.length, "chosen_sha256": digest}
 
 
 class SelectedSource(Source):
@@ -113,7 +26,7 @@ class SelectedSource(Source):
 
     def __init__(self, source: Source, selection: Selection) -> None:
         self._source, self._selection = source, selection
-        self.layout = selection.of_layout(source.layout)
+        self.layout = layout_of(source.layout, selection)
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         part = tuple(cut.step for cut in _cuts(self._source.layout))
@@ -198,3 +111,14 @@ def _parts(layout: Layout, region: Region) -> Iterator[Region]:
         inner = range(piece.start - piece.start % cut.step + cut.step, piece.stop, cut.step)
         axes.append([slice(start, stop) for start, stop in pairwise([piece.start, *inner, piece.stop])])
     yield from product(*axes)
+
+
+def layout_of(layout: Layout, selection: Selection) -> Layout:
+    """The layout of an array of the chosen entries: a chunk has as many as a stored one holds of them."""
+    chunks: list[Any] = list(layout.chunks)
+    if (step := chunks[selection.axis]) != 1:
+        edges = [*range(0, selection.length, step), selection.length]
+        held = np.diff(np.searchsorted(selection.positions, edges))
+        chunks[selection.axis] = tuple(int(count) for count in held if count)
+    shape = (*layout.shape[: selection.axis], selection.positions.size, *layout.shape[selection.axis + 1 :])
+    return replace(layout, shape=shape, chunks=tuple(chunks), shards=None, stored_dtype=None)

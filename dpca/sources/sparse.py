@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, column_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
+from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Coordinate, Vector, VectorTooLarge
 from dpca.sources.memory import MemorySource
-from dpca.sources.selection import SelectedSource, Selection
+from dpca.sources.selection import SelectedSource, layout_of
 
 PARTS = ("data", "indices", "indptr")
 FEATURES = 1
@@ -73,7 +74,7 @@ class SparseSource(Source):
             codec=", ".join([matrix.dtype[:3], *({codec} - {"none"})]),
             dims=tuple(self._names.get(axis, (None,))[0] for axis in (0, 1)),
         )
-        self.layout = layout if selection is None else selection.of_layout(layout)
+        self.layout = layout if selection is None else layout_of(layout, selection)
 
     @classmethod
     def of(cls, matrix: Any) -> SparseSource:

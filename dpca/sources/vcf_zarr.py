@@ -25,11 +25,11 @@ from dpca.sources.genotypes import (
     UNNAMED,
     Multiallelic,
     Texts,
-    Variants,
     named_by_place,
     texts,
     vector,
 )
+from dpca.sources.variants import Variants
 from dpca.sources.view import View, ViewReader
 
 PLOIDY = 2

@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
-
-if TYPE_CHECKING:
-    from dpca.sources.genotypes import Variants
+from dpca.sources.variants import Variants
 
 
 class ViewReader(Reader):

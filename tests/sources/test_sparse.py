@@ -16,7 +16,7 @@ import dpca
 from dpca.errors import DataError, InputError, OverBudgetError
 from dpca.sources import as_source, base, open_source, sparse
 from dpca.sources.anndata_layout import Sparse
-from dpca.sources.selection import Selection
+from dpca.sources.chosen import Selection
 from tests.drawn import examples
 from tests.runs import decompose_array
 from tests.stores import CountingStore

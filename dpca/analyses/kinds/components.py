@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, answer_of_maps, row_axis
+from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
+from dpca.analyses.certificates import answer_of_maps
 from dpca.analyses.kind import Contents, Kind, View
 from dpca.analyses.kinds.shown import first_of, names_in, scores_of
 from dpca.analyses.samples import Samples

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, answer_of_maps, row_axis
+from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
+from dpca.analyses.certificates import answer_of_maps
 from dpca.analyses.kind import Contents, Context, Kind, Labels, View
 from dpca.analyses.kinds.components import points
 from dpca.analyses.kinds.permanova import BY

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dpca.analyses import kernels
-from dpca.analyses.answers import Answer, Array, row_axis, why_so_few
+from dpca.analyses.answers import Answer, Array, row_axis
+from dpca.analyses.certificates import why_so_few
 from dpca.analyses.kind import Contents, Context, Kind, View
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification, answered

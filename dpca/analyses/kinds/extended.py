@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from dpca.analyses.answers import LAG, Answer, Maps, answer_of_maps, row_axis
+from dpca.analyses.answers import LAG, Answer, Maps, row_axis
 from dpca.analyses.axis import Axis, Clock
+from dpca.analyses.certificates import answer_of_maps
 from dpca.analyses.kind import Components, Context, most_of, number_of
 from dpca.analyses.kinds.components import OfComponents, spectrum_of
 from dpca.analyses.samples import Samples

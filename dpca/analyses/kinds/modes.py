@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, answer_of_maps, row_axis
+from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
+from dpca.analyses.certificates import answer_of_maps
 from dpca.analyses.kind import Contents, Kind, View
 from dpca.analyses.kinds.shown import first_of, scores_of
 from dpca.analyses.samples import Samples

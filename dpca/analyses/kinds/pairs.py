@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, of_rows, row_axis
+from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
-from dpca.analyses.feature_groups import Group, Sides, features_of, group_of
+from dpca.analyses.certificates import of_rows
+from dpca.analyses.feature_groups import Group, Sides, group_of
 from dpca.analyses.kind import Components, Contents, Kind, View
 from dpca.analyses.kinds.shown import names_in
 from dpca.analyses.samples import Samples
@@ -160,7 +161,7 @@ def _of_sides(chain: Chain, projected: Matrix) -> Matrix:
 
 def pair_of(rows: Samples, groups: Sequence[str]) -> tuple[Group, Group]:
     """The rows in two groups of features."""
-    features = features_of(rows)
+    features = rows.groups_of_features
     if len(groups) != 2 or groups[0] == groups[1]:
         raise ConfigError(
             f"groups are {', '.join(groups) or 'none'}, but two of {', '.join(features.names)} are needed", key="groups"

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from dpca.analyses import projection
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
-from dpca.analyses.feature_groups import GROUP, features_of
+from dpca.analyses.features import GROUP
 from dpca.analyses.kind import Components, Context, in_setting, most_of, number_of
 from dpca.analyses.kinds.components import OfComponents, of_components
 from dpca.analyses.resampling import Resampling, with_resampling
@@ -119,7 +119,7 @@ def shares_of(rows: Samples, answer: Answer) -> Answer:
             f"shares of groups in the variance are those of components of a pca, but this is {answer.kind}",
             "Ask them of gram.pca(...).",
         )
-    features = features_of(rows)
+    features = rows.groups_of_features
     found = shares(features.each, features.all_weights, answer.its_maps.coefficients)
     arrays = {**answer.arrays, "variance_share": Array(found, (GROUP, COMPONENT))}
     return replace(

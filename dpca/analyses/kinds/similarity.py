@@ -8,9 +8,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from dpca.analyses.answers import Answer, Array, of_rows
+from dpca.analyses.answers import Answer, Array
 from dpca.analyses.axis import Axis
-from dpca.analyses.feature_groups import GROUP, features_of, group_of
+from dpca.analyses.certificates import of_rows
+from dpca.analyses.feature_groups import group_of
+from dpca.analyses.features import GROUP
 from dpca.analyses.kind import Contents, Context, Kind, View
 from dpca.analyses.kinds.pairs import PERMUTATIONS, SEED, SHOWN, of_chance, orders_of
 from dpca.analyses.kinds.shown import names_in
@@ -33,7 +35,7 @@ class Similarity(Kind):
 
     def run(self, rows: Samples, context: Context) -> Answer:
         n_permutations = self.permutations
-        features, orders = features_of(rows), orders_of(rows.n, n_permutations, self.seed)
+        features, orders = rows.groups_of_features, orders_of(rows.n, n_permutations, self.seed)
         g = len(features.names)
         found, p_values = np.eye(g), np.full((g, g), np.nan)
         for i, j in combinations(range(g), 2):  # two matrices at a time

@@ -14,8 +14,9 @@ from pydantic import Field, InstanceOf
 from pydantic.json_schema import SkipJsonSchema
 from scipy.signal import find_peaks
 
-from dpca.analyses.answers import BLOCK, COMPONENT, FREQUENCY, Answer, Array, Maps, answer_of_maps, digits_of
+from dpca.analyses.answers import BLOCK, COMPONENT, FREQUENCY, Answer, Array, Maps
 from dpca.analyses.axis import Axis, Clock
+from dpca.analyses.certificates import answer_of_maps, digits_of
 from dpca.analyses.kind import Contents, Context, Kind, View
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Text
