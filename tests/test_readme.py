@@ -17,7 +17,8 @@ from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from dpca import __version__
-from dpca.config.loading import load, load_derive
+from dpca.analyses.config import load_derive
+from dpca.config.loading import load
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(

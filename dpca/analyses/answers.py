@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.analyses.axis import Axis
-from dpca.derived.operators import F64, Matrix
+from dpca.derived.operators import Matrix
+from dpca.types import F64
 from dpca.units import describe_bytes
 
 COMPONENT, LAG, FREQUENCY, BLOCK, ROW = "component", "lag", "frequency", "block", "row"

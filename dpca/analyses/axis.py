@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.derived.operators import F64
 from dpca.derived.times import IRREGULAR, increasing, regular_step
 from dpca.errors import ConfigError
 from dpca.sources.calendars import SEASONS, dates, days_of, is_time, needs_cftime, number_of
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.finding import Labelled
+from dpca.types import F64
 
 PARTS = {"year": 1, "season": 2, "month": 2, "year_month": 2, "day_of_year": 3, "day": 3, "hour": 3}
 """Parts of dates, by which samples are grouped or selected, and how many of year, month and day tell each."""

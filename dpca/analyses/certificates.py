@@ -10,8 +10,8 @@ import numpy as np
 from dpca.analyses.answers import COMPONENT, Answer, Array, Known, Maps
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples
-from dpca.derived.operators import F64
 from dpca.numerics.sketch import RELIABLE, SMALLEST
+from dpca.types import F64
 
 NEARLY_ALL = 10.0
 """From this amplification on, what operators remove is the reason where digits are lacking."""

@@ -13,8 +13,9 @@ from dpca.analyses.features import Features
 from dpca.analyses.samples import Samples, Unread
 from dpca.derived.feature_groups import weighted_sum
 from dpca.derived.gram import AnyProducts, matrix_of
-from dpca.derived.operators import F64, Matrix
+from dpca.derived.operators import Matrix
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 
 @dataclass(frozen=True, eq=False)

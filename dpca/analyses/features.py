@@ -11,10 +11,10 @@ import numpy as np
 
 from dpca.derived.feature_groups import multiplied_by, weighted_sum
 from dpca.derived.gram import AnyProducts, matrix_of
-from dpca.derived.operators import F64
 from dpca.errors import ConfigError
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.panels import BlockScaling
+from dpca.types import F64
 
 GROUP = "group"
 SHOWN = 6

@@ -21,7 +21,6 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.kept_gram import RecordedSource
 from dpca.methods.record import changes_of
 from dpca.methods.recorded import input_of
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
@@ -33,6 +32,7 @@ from dpca.store.fitted import Fitted
 from dpca.store.gram import SHARED, keeps_gram, no_matrix, read_gram, read_group, read_shared, rung_of
 from dpca.store.meanings import common_unit
 from dpca.store.results import Result
+from dpca.types import F64
 from dpca.units import NAME
 
 Time = Literal["auto", "index"]

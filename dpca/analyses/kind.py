@@ -17,7 +17,6 @@ from dpca.analyses.samples import By, Samples
 from dpca.config.explaining import explain
 from dpca.config.inputs import ArrayFile, Covariates, Names, Part, RowKey, Section, Text
 from dpca.config.schema import AUTO, DEFAULT_COMPONENTS
-from dpca.derived.operators import F64
 from dpca.derived.pca import UpTo
 from dpca.derived.regressors import Column, Design
 from dpca.errors import ConfigError, DpcaError
@@ -28,6 +27,7 @@ from dpca.sources.labels import read_labels
 from dpca.sources.regressors import covariates_of
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 Components = Annotated[
     Annotated[int, Field(ge=1)] | Literal["auto"] | None,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.analyses.answers import COMPONENT, Answer, Maps
-from dpca.derived.operators import F64, Matrix
+from dpca.derived.operators import Matrix
 from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
@@ -31,6 +31,7 @@ from dpca.sources.base import within
 from dpca.store.arrays import Dims, of_group
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs
+from dpca.types import F64
 
 COMPONENTS, STANDARD_ERRORS = "components", "standard_errors"
 AS_COVARIANCE, AS_CORRELATION = "as_covariance", "as_correlation"

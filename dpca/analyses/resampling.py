@@ -16,10 +16,10 @@ from dpca.analyses.samples import By, Samples
 from dpca.analyses.statistics import labels_of, of_all_rows, unweighted
 from dpca.config.inputs import Names, Section
 from dpca.derived.gram import matrix_of
-from dpca.derived.operators import F64
 from dpca.derived.resampling import Bootstrap, LeaveOut, Resampled, Scheme, cut, resampled
 from dpca.derived.statistics import coded
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 DRAWS, LEVEL = 1000, 0.95
 DISTINCT = 0.15

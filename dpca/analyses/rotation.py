@@ -15,12 +15,13 @@ from dpca.analyses.maps import COMPONENTS
 from dpca.config.model import MOST_ROTATED
 from dpca.errors import ConfigError
 from dpca.numerics.certificate import caveats_of_rotation
-from dpca.numerics.fourth_moments import F64, Loadings, Moments, added, n_sums
+from dpca.numerics.fourth_moments import Loadings, Moments, added, n_sums
 from dpca.numerics.rotation import OBLIQUE, Rotating, Rotation, add_targets, promax
 from dpca.slabs import Box, Cuts
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import ROTATED_COMPONENT, Outputs
 from dpca.system.blas import blas_threads
+from dpca.types import F64
 
 PANEL = 4096
 

@@ -16,10 +16,11 @@ from dpca.analyses.answers import Answer, Array
 from dpca.analyses.axis import Axis, in_order
 from dpca.analyses.certificates import of_rows, why_so_few
 from dpca.analyses.samples import By, Samples
-from dpca.derived.operators import F64, Center, Select
+from dpca.derived.operators import Center, Select
 from dpca.derived.statistics import Grouped
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE, SMALLEST
+from dpca.types import F64
 
 
 def target_of(rows: Samples, given: ArrayLike, name: str = "target") -> F64:

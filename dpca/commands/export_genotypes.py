@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.numerics.panels import FeatureCounts
@@ -17,8 +16,8 @@ from dpca.store.gram import MATRIX, SHARED, check_keeps_matrix, of_groups
 from dpca.store.names import sample_names
 from dpca.store.results import Result
 from dpca.system import durable
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 Write = Callable[[Path], None]
 
 UNKNOWN_FAMILY = "0"

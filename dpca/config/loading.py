@@ -70,8 +70,7 @@ class Positioned(Generic[C]):
     @property
     def command(self) -> str:
         """The command that runs it, as one would type it; secrets are redacted."""
-        verb = self.config.command
-        words: tuple[str, ...] = self.words if self.words else (verb, self.path)
+        words: tuple[str, ...] = self.words if self.words else (self.config.command, self.path)
         return shlex.join(
             [
                 "dpca",

@@ -12,7 +12,6 @@ from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
 from dpca.numerics.accumulators import krylov
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.block_krylov import Iteration
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.known import Known
@@ -22,6 +21,7 @@ from dpca.numerics.regression import Regression
 from dpca.numerics.rotation import Rotating
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Side
+from dpca.types import F64
 
 LEAST_TOLERANCE = {"single": 2.0**-23, "double": 2.0**-46, "auto": 2.0**-46}
 """Relative errors of eigenvalues that a precision can support at best."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpca.derived.operators import EPS, F64
+from dpca.derived.operators import EPS
 from dpca.derived.statistics import Grouped
 from dpca.errors import ConfigError, DataError
+from dpca.types import F64
 
 
 @dataclass(frozen=True, eq=False)

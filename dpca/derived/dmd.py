@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.gram import Transformed
-from dpca.derived.operators import F64, Matrix, Select
+from dpca.derived.operators import Matrix, Select
 from dpca.derived.pca import UpTo, leading
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
 from dpca.numerics.sketch import RELIABLE
 from dpca.numerics.spectrum import reciprocal
+from dpca.types import F64
 
 C128 = NDArray[np.complex128]
 SAME = 1e-9

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.gram import AnyProducts, FactorProducts, Products, matrix_of, with_mean
-from dpca.derived.operators import F64, Matrix
+from dpca.derived.operators import Matrix
 from dpca.derived.pca import UpTo
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 
 def weighted_sum(parts: Sequence[AnyProducts], weights: Sequence[float]) -> AnyProducts:

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal, sparse
 
-from dpca.derived.operators import EXTENDED, F64, Matrix, Operator, SparseOperator, like
+from dpca.derived.operators import EXTENDED, Matrix, Operator, SparseOperator, like
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 Band = tuple[float | None, float | None]
 """The lowest and the highest frequency that pass, in cycles per unit of time; None where there is no limit."""

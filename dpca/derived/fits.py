@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dpca.derived.operators import EPS, EXTENDED, F64, Remainder, finite, orthonormal
+from dpca.derived.operators import EPS, EXTENDED, Remainder, finite, orthonormal
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 
 @dataclass(frozen=True, eq=False)

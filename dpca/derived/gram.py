@@ -18,12 +18,13 @@ import numpy as np
 import scipy.linalg
 
 from dpca.derived import rounding
-from dpca.derived.operators import BLOCK, EPS, F64, Chain, Matrix, Operator, Select, blocks
+from dpca.derived.operators import BLOCK, EPS, Chain, Matrix, Operator, Select, blocks
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.sketch import COLUMNS
 from dpca.numerics.spectrum import reciprocal
+from dpca.types import F64
 
 Choose = Callable[[F64], int]
 """The number of vectors, from all eigenvalues, descending."""

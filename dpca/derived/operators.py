@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpca.errors import ConfigError, DataError
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 Matrix = NDArray[Any]
 """float64 or complex128; rows are samples."""
 EPS = float(np.finfo(np.float64).eps)

@@ -11,10 +11,11 @@ from scipy.optimize import least_squares
 
 from dpca.derived.dmd import Modes, modes_of
 from dpca.derived.gram import Transformed
-from dpca.derived.operators import F64, Matrix
+from dpca.derived.operators import Matrix
 from dpca.derived.pca import leading
 from dpca.derived.times import increasing
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 C128 = NDArray[np.complex128]
 EVALUATIONS, CONVERGED = 500, 1e-12

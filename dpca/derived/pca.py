@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.gram import AnyProducts, Transformed
-from dpca.derived.operators import EPS, F64, Matrix
+from dpca.derived.operators import EPS, Matrix
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE
 from dpca.numerics.spectrum import reciprocal
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.fits import RegressOut
-from dpca.derived.operators import EPS, F64, finite
+from dpca.derived.operators import EPS, finite
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.regression import Regression
+from dpca.types import F64
 
 KEY = "preprocess.regress_out"
 

@@ -27,8 +27,8 @@ from scipy import optimize, stats
 from threadpoolctl import threadpool_limits
 
 from dpca.derived.gram import Transformed, matrix_of
-from dpca.derived.operators import F64
 from dpca.numerics.spectrum import reciprocal
+from dpca.types import F64
 
 Align = Literal["order", "procrustes"]
 FURTHER = 5

@@ -10,8 +10,9 @@ import numpy as np
 from scipy import optimize, stats
 
 from dpca.derived.gram import Transformed
-from dpca.derived.operators import EPS, F64, Matrix
+from dpca.derived.operators import EPS, Matrix
 from dpca.errors import DataError
+from dpca.types import F64
 
 DECADES, A_DECADE = 4, 4
 """Of the grid of `grid`: from 10^-4 to 10^4 times the mean eigenvalue, in quarters of a decade."""

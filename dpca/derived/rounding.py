@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpca.derived.operators import EPS, F64
+from dpca.derived.operators import EPS
 from dpca.numerics.sketch import SAFETY, SMALLEST
 from dpca.numerics.spectrum import reciprocal
+from dpca.types import F64
 
 
 @dataclass(frozen=True, eq=False)

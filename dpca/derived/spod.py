@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from scipy import signal
 
 from dpca.derived.gram import FactorProducts, Transformed
-from dpca.derived.operators import F64, Matrix, finite
+from dpca.derived.operators import Matrix, finite
 from dpca.derived.pca import signed
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
 from dpca.numerics.sketch import RELIABLE
 from dpca.numerics.spectrum import reciprocal
+from dpca.types import F64
 
 C128 = NDArray[np.complex128]
 

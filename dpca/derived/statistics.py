@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special, stats
 
-from dpca.derived.operators import EPS, F64
+from dpca.derived.operators import EPS
 from dpca.errors import ConfigError, DataError
+from dpca.types import F64
 
 FEW = 12
 """Up to so many groups, sums over their members are products of full matrices; of more, of sparse ones."""

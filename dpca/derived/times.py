@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpca.derived.operators import F64, finite
+from dpca.derived.operators import finite
 from dpca.errors import ConfigError
+from dpca.types import F64
 
 IRREGULAR = 1e-6
 """Steps of time that differ by more than this share are not regular."""

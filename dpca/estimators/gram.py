@@ -22,7 +22,6 @@ from dpca.analyses.kinds import KINDS, Dmd, ExtendedEof, HilbertEof, KernelPca, 
 from dpca.analyses.samples import By, Samples
 from dpca.derived.filters import Band
 from dpca.derived.hilbert import Padding
-from dpca.derived.operators import F64
 from dpca.errors import ConfigError, InputError
 from dpca.estimators.analysis import Analysis, as_html, components_of, labelled, told
 from dpca.estimators.arguments import checked
@@ -36,6 +35,7 @@ from dpca.sources.calendars import text_of_number
 from dpca.sources.finding import PAIRING, Pairing
 from dpca.store.gram import keeps_gram
 from dpca.store.results import Result, open_result
+from dpca.types import F64
 
 Place = str | os.PathLike[str] | Streaming
 

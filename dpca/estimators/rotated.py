@@ -13,10 +13,11 @@ from dpca.config.rotation import Rotation as Keys
 from dpca.errors import ConfigError
 from dpca.estimators.opened import Made, Opened
 from dpca.numerics.certificate import caveats_of_rotation
-from dpca.numerics.fourth_moments import F64, held_to_solve
+from dpca.numerics.fourth_moments import held_to_solve
 from dpca.numerics.rotation import OBLIQUE, Rotation
 from dpca.sources import is_data_array
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
+from dpca.types import F64
 
 SHOWN = 5
 """Rotated components whose shares of the variance are shown in a line."""

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
 from dpca.kernels.kernel import EPS, Centering, Indefinite, Inner, Kernel, blocks, longest_row, notes
-from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.dimension import Eigenvalues, NComponents, choose
 from dpca.numerics.sketch import SAFETY, Sketch
 from dpca.numerics.spectrum import Spectrum, judged
+from dpca.types import F64
 
 SHARE = 0.95
 """Share of the variance for which the table of a sweep gives the number of components."""

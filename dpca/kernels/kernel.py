@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, PrecisionError
 from dpca.numerics.gram_matrix import GramMatrix
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
 
 USES: dict[str, tuple[str, ...]] = {

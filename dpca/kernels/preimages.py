@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpca.kernels.kernel import Inner, Kernel
-from dpca.numerics.accumulators.factors import F64
+from dpca.types import F64
 
 ITERATIONS, CONVERGED = 500, 1e-9
 SAME = 1e-6

@@ -16,10 +16,10 @@ from dpca.kernels.kernel import Inner
 from dpca.methods.applying import Measured
 from dpca.methods.passes import Pass, damage_of, located_panels
 from dpca.numerics.feature_panels import counting
-from dpca.numerics.preprocess import F64
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, Source, within
 from dpca.store.fitted import Fitted
+from dpca.types import F64
 
 PREIMAGE = "reconstruction"
 

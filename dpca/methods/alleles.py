@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.accumulators.factors import F64
 from dpca.sources.coordinate import Vector
 from dpca.sources.variants import Variants
 from dpca.store.arrays import CONVENTION, OF_VARIANTS
 from dpca.store.gram import NORMS2
 from dpca.store.results import Result
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 TOGETHER = 2**21
 """Loadings that are read at a time."""

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from dpca.execution.progress import Report
 from dpca.methods.passes import Pass, Sweep, damage_of, located_panels
 from dpca.numerics.feature_panels import counting
-from dpca.numerics.preprocess import F64
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, within
 from dpca.store.fitted import Fitted
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import Summary, Summed
 from dpca.methods.solve import Solved, in_double, total_off
 from dpca.methods.stages import Stages
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Ritz
 from dpca.numerics.block_krylov import (
     CHANCE,
@@ -41,6 +40,7 @@ from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.outputs import Outputs
 from dpca.system.blas import blas_threads
+from dpca.types import F64
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ from dpca.methods.stages import Stages
 from dpca.numerics import block_krylov
 from dpca.numerics.accumulators import Accumulator
 from dpca.numerics.accumulators.block_product import BlockProduct, Product
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.grouped import Grouped
 from dpca.numerics.accumulators.tallies import Moments, Present
 from dpca.numerics.certificate import check_products
@@ -34,6 +33,7 @@ from dpca.numerics.sketch import Sketch
 from dpca.numerics.weights import mean_of
 from dpca.planning.runplan import Attempt
 from dpca.store.outputs import Outputs
+from dpca.types import F64
 
 Once = Callable[[str, Callable[[], F64], F64], F64]
 SHUFFLED = 26

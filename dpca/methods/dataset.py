@@ -10,7 +10,6 @@ import numpy as np
 
 from dpca.execution.stage import InTurn
 from dpca.methods.passes import Pass, columns_of
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.division import Division
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
@@ -20,6 +19,7 @@ from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.groups import Groups, dtype_of, named, names_of_sums
 from dpca.sources.labels import labelled
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from dpca.methods.rotating import Rotator
 from dpca.methods.second_pass import SecondPass
 from dpca.methods.solve import Solved, solve
 from dpca.methods.stages import Stages, TaskSeconds
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.grouped import shares
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
@@ -67,6 +66,7 @@ from dpca.store.arrays import (
 from dpca.store.gram import write_gram
 from dpca.store.outputs import Outputs
 from dpca.system import durable
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dpca.config.inputs import Input
 from dpca.config.schema import Config
 from dpca.errors import DataError, DpcaError, InputError
 from dpca.methods.record import changes_of, fields_of
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.known import Known
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup, Groups
@@ -19,6 +18,7 @@ from dpca.store.arrays import GROUP
 from dpca.store.gram import FOLDS, MATRIX, keeps_gram, no_matrix, rung_of
 from dpca.store.results import Result
 from dpca.store.unfinished import differences
+from dpca.types import F64
 
 AGAIN = "Run on all files together instead."
 

@@ -16,7 +16,6 @@ from dpca.methods.passes import first_span_of_features, first_span_of_samples, p
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import Accumulator, nothing
 from dpca.numerics.accumulators.border import Border, repeated
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.grouped import BlockFactors, Grouped, OfCells, weigh
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
@@ -31,6 +30,7 @@ from dpca.planning.runplan import Attempt
 from dpca.store.arrays import REGRESSION
 from dpca.store.ledger import Damaged
 from dpca.store.outputs import Outputs
+from dpca.types import F64
 
 
 @dataclass(frozen=True, kw_only=True)

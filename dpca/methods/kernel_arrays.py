@@ -6,9 +6,9 @@ import numpy as np
 
 from dpca.config.model import Model
 from dpca.kernels.cases import Case
-from dpca.numerics.accumulators.factors import F64
 from dpca.store.arrays import SPECTRAL, Dims, write_scores, write_spectrum
 from dpca.store.outputs import Outputs
+from dpca.types import F64
 
 CASE = "kernel_case"
 TABLE = ("variance_captured", "components_95", "effective_rank", "neighbour_accuracy")

@@ -26,7 +26,7 @@ from dpca.methods.first_pass import Summed
 from dpca.methods.kernel_arrays import write_cases
 from dpca.methods.kernel_matrix import square_matrix
 from dpca.methods.stages import Stages
-from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import caveats, certify
 from dpca.numerics.gram_matrix import Features, GramMatrix
@@ -38,6 +38,7 @@ from dpca.sources.groups import Groups
 from dpca.store.arrays import create_outputs, dims_of, write_coordinates, write_genotypes
 from dpca.store.gram import ALL, write_gram
 from dpca.store.outputs import Outputs
+from dpca.types import F64
 
 OF_FEATURES = (*ALL, "mean", "scale", "weights")
 """Arrays that a result of a kernel matrix does not have."""

@@ -8,10 +8,10 @@ import numpy as np
 
 from dpca.errors import DataError, InputError
 from dpca.methods.passes import not_exact
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.preprocess import is_beyond_float64
 from dpca.slabs import Cuts, placed
 from dpca.sources import Source
+from dpca.types import F64
 
 ROWS_BYTES = 2**25
 """Bytes of kernel values that are read together."""

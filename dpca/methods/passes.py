@@ -31,7 +31,7 @@ from dpca.numerics.dosages import DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
-from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
+from dpca.numerics.preprocess import NotExact, NotFinite, is_beyond_float64
 from dpca.numerics.regression import Regression
 from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
@@ -44,6 +44,7 @@ from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
 from dpca.store.outputs import Outputs
 from dpca.system.machine import release_memory
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

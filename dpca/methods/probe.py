@@ -25,7 +25,6 @@ from dpca.execution.stage import Executor, Stage, Work
 from dpca.methods.passes import Pass, product_with
 from dpca.numerics.accumulators import gram, nothing
 from dpca.numerics.accumulators.block_product import Product
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.ladder import BLOCK_KRYLOV
@@ -40,6 +39,7 @@ from dpca.sources.base import Layout
 from dpca.sources.genotypes import COPIES
 from dpca.sources.groups import FeatureGroup
 from dpca.system.blas import blas_threads
+from dpca.types import F64
 
 MAX_TASKS = 16
 MAX_CHUNKS = 1024

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.execution.stage import Runner, Stage
 from dpca.methods.applying import (
@@ -34,8 +33,8 @@ from dpca.sources.base import Layout, size_of
 from dpca.store.arrays import of_group, stage_of
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs, held_to_write
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 P = TypeVar("P")
 
 GROUP_SAMPLES = 2**14

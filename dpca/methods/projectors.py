@@ -26,7 +26,6 @@ from dpca.methods.recorded import input_of
 from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
-from dpca.numerics.preprocess import F64
 from dpca.planning.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
@@ -38,6 +37,7 @@ from dpca.store.fitted import Fitted
 from dpca.store.gram import read_products, rung_of
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
+from dpca.types import F64
 
 Receive = Callable[[slice, F64], None]
 """Called with each group of samples, in order, and its scores, not whitened; may be called again with the same group."""

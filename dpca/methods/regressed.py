@@ -12,10 +12,10 @@ from dpca.config.inputs import Covariates
 from dpca.config.schema import RegressOut
 from dpca.derived.regressors import KEY, Column, Design, Levels, matrix_of, terms_of
 from dpca.errors import InputError
-from dpca.numerics.preprocess import F64
 from dpca.sources.groups import FeatureGroup, has_names
 from dpca.sources.regressors import covariates_of, cycle_of, times_of, trend_of
 from dpca.store.results import Result
+from dpca.types import F64
 
 
 def design_of(asked: RegressOut | None, groups: Sequence[FeatureGroup], given: Sequence[Column] = ()) -> Design | None:

@@ -22,13 +22,14 @@ from dpca.methods.passes import Sweep, orthogonalize_span
 from dpca.methods.second_pass import in_hand
 from dpca.methods.solve import Solved
 from dpca.methods.stages import Stages
-from dpca.numerics.fourth_moments import F64, Loadings, Moments, added, n_sums
+from dpca.numerics.fourth_moments import Loadings, Moments, added, n_sums
 from dpca.numerics.rotation import OBLIQUE, Rotating, Rotation, add_targets, mixed, promax
 from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.turns import Turn
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT, Outputs
 from dpca.system.blas import blas_threads
+from dpca.types import F64
 
 DOUBLE = np.dtype(np.float64)
 

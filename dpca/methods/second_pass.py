@@ -27,7 +27,6 @@ from dpca.methods.passes import (
 )
 from dpca.methods.solve import Solved, in_double, of_factors, without_missed
 from dpca.methods.stages import Stages
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
 from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
 from dpca.numerics.certificate import confirmed
@@ -37,6 +36,7 @@ from dpca.numerics.weights import mean_of
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import Outputs
+from dpca.types import F64
 
 DOUBLE = np.dtype(np.float64)
 

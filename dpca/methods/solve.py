@@ -13,13 +13,14 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import Summary, Summed
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import SOLVERS
-from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.backproject import Measured, Ritz
 from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_KNOWN, NOT_MET, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
+from dpca.types import F64
 
 
 class Judging(Protocol):

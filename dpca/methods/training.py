@@ -25,7 +25,6 @@ from dpca.methods.passes import Pass
 from dpca.methods.projection import Groups
 from dpca.numerics import preprocess
 from dpca.numerics.panels import Rules
-from dpca.numerics.preprocess import F64
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
@@ -38,6 +37,7 @@ from dpca.store.fitted import Fitted
 from dpca.store.ledger import held_to_keep
 from dpca.store.outputs import CHECKED, Outputs, held_to_write
 from dpca.store.synced import SyncedStore
+from dpca.types import F64
 
 GROUP_SAMPLES = 2**13
 """Most new samples or pre-images in a group: the training data are read once for each group."""

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.sketch import COLUMNS
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 LOST_EPS = 64
 """Vectors are made orthonormal again where W'W differs from the identity by more than this many eps."""

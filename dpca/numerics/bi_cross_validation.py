@@ -22,8 +22,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import center_gram, eigh
+from dpca.types import F64
 
 MOST = 100
 """The largest number of components that is tried."""

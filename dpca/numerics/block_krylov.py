@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.backproject import Ritz
 from dpca.numerics.sketch import SMALLEST, Sketch
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 CHANCE = 1e-6
 """The chance that a bound fails because the random block missed something, over all bounds and passes."""

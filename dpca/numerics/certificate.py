@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, PrecisionError
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Measured
 from dpca.numerics.block_krylov import BULK
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.uncertain import Uncertain, of_training
+from dpca.types import F64
 
 FORMAT_VERSION = 3
 CONFIRMED = 1e-2

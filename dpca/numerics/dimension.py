@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.sketch import RELIABLE
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 Rule = Literal["rank", "broken_stick", "gavish_donoho", "marchenko_pastur", "mle", "bi_cross_validation"]
 NComponents = int | float | Rule | None
 

@@ -33,8 +33,7 @@ from dpca.numerics.preprocess import (
     sums,
 )
 from dpca.sources.genotypes import COPIES, MISSING, ROUNDING
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 class NotDosage(Exception):

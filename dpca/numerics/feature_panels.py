@@ -26,8 +26,7 @@ from dpca.numerics.preprocess import (
 )
 from dpca.numerics.regression import Fit, Regression
 from dpca.numerics.weights import SampleWeights
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 LEFT = 1e-6
 """The remaining mean after rounding is subtracted, too, where its squares exceed this share of the sum of squares."""

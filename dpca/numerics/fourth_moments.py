@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 PANEL = 512
 """Features whose products of pairs are held at a time; it decides the order of sums, and so their last bits."""

@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.tallies import Counts, shared_by
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import Sketch
+from dpca.types import F64
 
 UNKNOWN = 32
 """Assumed error of products, in eps, where no sketch tells (earlier versions): up to 28 were measured."""

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpca.numerics.ladder import Rung
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.slabs import Plan
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 EXACT_BYTES = {"b": 1, "u": 2, "i": 2, "f": 4}
 """Values of wider types are subtracted in float64, where products run in single precision."""

@@ -9,8 +9,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
-
+from dpca.types import F64
 
 Convention = Literal["plink2", "smartpca", "snprelate"]
 """What centred dosages of an allele are divided by, by its frequency (`dpca.numerics.dosages`)."""

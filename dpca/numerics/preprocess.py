@@ -26,8 +26,7 @@ from dpca.numerics import sketch as sketches
 from dpca.numerics.panels import Rules, Scale
 from dpca.slabs import Plan, split
 from dpca.sources.missing import EVERY
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 CONSTANT = 4 * np.finfo(np.float64).eps
 """A feature is constant if its standard deviation is at most this times its mean: only rounding varies."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpca.numerics.accumulators import Accumulator
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.grouped import Grouped
+from dpca.types import F64
 
 PREVIEWS = 10
 """A pass is divided into this many parts: a preview follows each of them except the last."""

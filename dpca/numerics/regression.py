@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.slabs import Plan
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 EPS = float(np.finfo(np.float64).eps)
 UNKNOWN = 1e-10

@@ -17,13 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.numerics.fourth_moments import Loadings, Moments
 from dpca.numerics.spatial_ica import fastica, jade, whitened, whitening
 from dpca.numerics.turns import Turn, iterated, orthogonal
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 Kind = Literal["varimax", "promax", "fastica", "jade"]
 Algorithm = Literal["parallel", "deflation"]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.panels import About, Means, SamplePanel
 from dpca.numerics.preprocess import NotFinite, Standardizer, not_lost, sums
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 class SamplePanels(Standardizer):

@@ -21,9 +21,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 COLUMNS = 8
 """Number of columns of Omega."""

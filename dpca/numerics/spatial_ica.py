@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpca.numerics.fourth_moments import F64, Moments, members
+from dpca.numerics.fourth_moments import Moments, members
 from dpca.numerics.turns import TOLERANCE, Turn, iterated, orthogonal
+from dpca.types import F64
 
 THE_SAME = 1e-12
 """A map is the same everywhere where its variance over features is at most this share of its mean square."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.sketch import RELIABLE, SMALLEST, claimed, first_order, second_order
 from dpca.numerics.uncertain import Uncertain
+from dpca.types import F64
 
 REFINED = 1e-4
 """Where the relative error of a singular value, or of the noise, may be larger than this, the second pass runs in double precision:

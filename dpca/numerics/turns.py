@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 TOLERANCE = 1e-10
 """An iteration has converged when no entry of its matrix changes by more."""

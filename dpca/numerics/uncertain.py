@@ -13,11 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.numerics.sketch import RELIABLE
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 Kind = Literal["frequency", "reliability"]
 ROUNDING = 1e-12

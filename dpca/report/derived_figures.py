@@ -34,8 +34,7 @@ from dpca.report.marks import (
     Scale,
     Upright,
 )
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 FAINT = 0.1
 """Where an amplitude is below this share of the largest, its phase is not drawn."""

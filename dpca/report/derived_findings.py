@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpca.report.findings import READ_BYTES, SHOWN_COMPONENTS, Component, sharing
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 Lead = tuple[int, ...]
 
 MOST_MAPS, MOST_LAGS = 4, 6

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.report.marks import INK, Area, Figure, Line, Panel, Points, Scale
 from dpca.store.arrays import of_group
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 @dataclass(frozen=True, eq=False)

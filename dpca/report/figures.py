@@ -32,8 +32,7 @@ from dpca.report.marks import (
     Scale,
     Upright,
 )
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 LETTERS = 80
 """Names along an axis are all marked where they have no more letters than this, spaces included."""

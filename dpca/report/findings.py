@@ -24,8 +24,7 @@ from dpca.store.gram import keeps_gram, read_gram, read_products
 from dpca.store.names import Labelled, names_along
 from dpca.store.results import Result
 from dpca.store.stored import Stored
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 SHOWN_COMPONENTS = 12
 """Largest number of components that are drawn."""

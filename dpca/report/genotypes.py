@@ -16,8 +16,7 @@ from dpca.store.arrays import CONVENTION
 from dpca.store.gram import keeps_gram, read_products
 from dpca.store.names import sample_names
 from dpca.store.results import Result
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 BROAD = 10
 """A component counts as structure of the population where at least so many people make it up: 1 / sum of v^4."""

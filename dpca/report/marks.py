@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
+
 Dash = Literal["solid", "dashed", "dotted", "dotdash"]
 Shape = Literal["circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "plus", "star", "dash"]
 

@@ -39,8 +39,7 @@ from dpca.report.marks import (
     Words,
     look_of,
 )
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 MOST_POINTS = 1500
 """Of more points, or of longer lines, every k-th is drawn."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.base import Reader, Region, Source, size_of
@@ -15,8 +14,7 @@ from dpca.sources.coordinate import Coordinate
 from dpca.sources.memory import MemorySource
 from dpca.sources.missing import EVERY
 from dpca.sources.view import View, ViewReader
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 LATITUDES = ("lat", "latitude", "nav_lat", "rlat")
 """Names of a coordinate of latitudes, where neither its standard_name nor its units tell."""

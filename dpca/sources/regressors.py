@@ -19,8 +19,8 @@ from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import FeatureGroup, has_names
 from dpca.sources.labels import Place, is_categorical, labels_of, open_values
 from dpca.system import regular
+from dpca.types import F64
 
-F64 = NDArray[np.float64]
 Cycle = Literal["season", "month", "day_of_year", "hour"]
 
 _DATE = re.compile(r"-?\d+-(\d\d)(?:-(\d\d)(?:[T ](\d\d).*)?)?")

@@ -16,8 +16,7 @@ from dpca.sources.base import Layout, Reader, Region, Source, describe
 from dpca.sources.coordinate import difference
 from dpca.sources.latitudes import sqrt_cos_lat
 from dpca.sources.memory import MemorySource
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpca.numerics.preprocess import F64
 from dpca.slabs import Box
+from dpca.types import F64
 
 
 @dataclass(frozen=True)

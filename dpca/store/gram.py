@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.gram_matrix import Features, GramMatrix
@@ -19,6 +18,7 @@ from dpca.store.arrays import GROUP, Dims
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
 from dpca.system.machine import LIBRARIES_BYTES, memory_budget
+from dpca.types import F64
 from dpca.units import describe_memory
 
 MATRIX, FACTOR = "gram", "r_factor"

@@ -27,8 +27,7 @@ from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import COORDINATES, LABELS, RESTORE, Arrays, Stored
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 THE_FIT = "this estimator"
 """The name of a fit in memory, in errors."""

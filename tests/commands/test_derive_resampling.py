@@ -204,7 +204,7 @@ def test_components_that_are_not_distinct_are_so_however_draws_are_aligned():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"draws": 40.5}, "draws is 40.5: Input should be a valid integer"),
+        ({"draws": 40.5}, "draws is 40.5, but an integer is allowed"),
         ({"seed": -1}, "seed is -1"),
         ({"level": 1.0}, "level is 1.0"),
         ({"align": "both"}, "align is 'both'"),

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.analyses.config import load_derive
 from dpca.commands.inspection import inspect
-from dpca.config.loading import load, load_derive
+from dpca.config.loading import load
 from dpca.config.schema import Config
 from dpca.system.machine import Budget
 from tests.commands.calls import X, dpca, sets

@@ -12,7 +12,6 @@ from dpca.analyses.certificates import answer_of_maps
 from dpca.analyses.kind import Contents, Kind, View
 from dpca.analyses.kinds.shown import first_of, names_in, scores_of
 from dpca.analyses.samples import Samples
-from dpca.derived.operators import F64
 from dpca.derived.pca import Components
 from dpca.report import derived_figures as figures
 from dpca.report import derived_findings as derived
@@ -24,6 +23,7 @@ from dpca.report.findings import SHOWN_SCORES
 from dpca.report.marks import Figure, Points
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 MANY_POINTS = 2000
 """Larger numbers of points are smaller."""

@@ -16,13 +16,13 @@ from dpca.analyses.kinds.permanova import BY
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import grouped, unweighted
 from dpca.derived.discriminant import discriminants
-from dpca.derived.operators import F64
 from dpca.derived.pca import UpTo, pca
 from dpca.errors import ConfigError
 from dpca.report.derived_findings import Lead
 from dpca.report.marks import COLORS, SHAPES, Figure, Panel, Points, Scale
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 GROUP = "group"
 

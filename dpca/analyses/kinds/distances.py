@@ -13,9 +13,9 @@ from dpca.analyses.certificates import why_so_few
 from dpca.analyses.kind import Contents, Context, Kind, View
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification, answered
-from dpca.derived.operators import F64
 from dpca.report.figures import largest
 from dpca.report.marks import Figure, Image, Panel, Scale
+from dpca.types import F64
 
 PIXELS = 400
 """Most rows and columns of the image of distances."""

@@ -19,7 +19,7 @@ from dpca.analyses.kinds.components import OfComponents, spectrum_of
 from dpca.analyses.samples import Samples
 from dpca.config.schema import AUTO
 from dpca.derived.extended import Extended, extended
-from dpca.derived.operators import F64, Chain, Matrix
+from dpca.derived.operators import Chain, Matrix
 from dpca.report import findings
 from dpca.report.derived_findings import PIXELS, Lead, lags
 from dpca.report.figures import arranged, image_of, largest, panel_of, scale_of, width_of
@@ -27,6 +27,7 @@ from dpca.report.findings import Component, Picture
 from dpca.report.marks import Figure, Image, Panel, Scale
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 
 class ExtendedEof(OfComponents):

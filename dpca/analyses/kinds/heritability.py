@@ -17,9 +17,10 @@ from dpca.analyses.kind import Contents, Context, Fixed, Kind, Target, View
 from dpca.analyses.kinds.shown import small
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import answered, inexact, plain, target_of, unweighted
-from dpca.derived.operators import F64, Center, Remainder
+from dpca.derived.operators import Center, Remainder
 from dpca.derived.ridge import POINTS, Decomposed, heritability, likelihood
 from dpca.report.marks import COLORS, Figure, Line, Panel, Rule, Scale
+from dpca.types import F64
 
 
 class Heritability(Kind):

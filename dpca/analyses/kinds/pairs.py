@@ -20,12 +20,13 @@ from dpca.analyses.statistics import amplification
 from dpca.config.inputs import Text
 from dpca.config.schema import AUTO
 from dpca.derived.feature_groups import Pair, permutations
-from dpca.derived.operators import F64, Chain, Matrix
+from dpca.derived.operators import Chain, Matrix
 from dpca.errors import ConfigError
 from dpca.report.derived_findings import Lead
 from dpca.report.marks import Figure, Panel, Points, Scale
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 SIDE = "side"
 SHOWN = 12

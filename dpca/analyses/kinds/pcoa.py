@@ -13,8 +13,8 @@ from dpca.analyses.kinds.components import OfComponents, points
 from dpca.analyses.kinds.pca import components
 from dpca.analyses.samples import Samples
 from dpca.config.schema import AUTO
-from dpca.derived.operators import F64
 from dpca.report.marks import Figure, Panel, Scale
+from dpca.types import F64
 
 
 class Pcoa(OfComponents):

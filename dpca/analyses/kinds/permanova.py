@@ -15,9 +15,9 @@ from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import answered, grouped, inexact, labels_of, plain, unweighted
 from dpca.derived import statistics
 from dpca.derived.gram import matrix_of
-from dpca.derived.operators import F64
 from dpca.derived.statistics import arrangements, coded
 from dpca.report.marks import COLORS, Boxes, Figure, Panel, Rule, Scale
+from dpca.types import F64
 
 BY = Field(
     description="A part of the samples' dates, or a label for each sample of the result: {uri, array, column}. Each group needs two rows."

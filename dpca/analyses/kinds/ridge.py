@@ -19,12 +19,12 @@ from dpca.analyses.kind import Contents, Context, Kind, Target, View
 from dpca.analyses.kinds.components import points
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import answered, inexact, of_all_rows, target_of, unweighted
-from dpca.derived.operators import F64
 from dpca.derived.ridge import N_ALPHAS, Decomposed, grid
 from dpca.derived.ridge import ridge as ridge_of
 from dpca.errors import DataError
 from dpca.numerics.sketch import SMALLEST
 from dpca.report.marks import COLORS, Figure, Line, Panel, Points, Rule, Scale
+from dpca.types import F64
 
 
 class Ridge(Kind):

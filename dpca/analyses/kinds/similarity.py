@@ -19,8 +19,8 @@ from dpca.analyses.kinds.shown import names_in
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification
 from dpca.derived.feature_groups import p_value, similarity
-from dpca.derived.operators import F64
 from dpca.report.marks import Figure, Image, Panel, Scale
+from dpca.types import F64
 
 
 class Similarity(Kind):

@@ -20,7 +20,7 @@ from dpca.analyses.certificates import answer_of_maps, digits_of
 from dpca.analyses.kind import Contents, Context, Kind, View
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Text
-from dpca.derived.operators import F64, Chain, Matrix
+from dpca.derived.operators import Chain, Matrix
 from dpca.derived.spod import SpectralComponents, spod
 from dpca.report import findings
 from dpca.report.derived_findings import MOST_MAPS, Lead, Unit
@@ -29,6 +29,7 @@ from dpca.report.findings import TOP
 from dpca.report.marks import COLORS, DASHES, INK, SHAPES, Figure, Line, Mark, Panel, Points, Scale, Words
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
+from dpca.types import F64
 
 MOST_MODES = 4
 """Of spectral components, whose spectra are drawn."""

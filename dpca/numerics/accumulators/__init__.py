@@ -15,12 +15,13 @@ import numpy as np
 
 from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.covariance import Covariance
-from dpca.numerics.accumulators.factors import F64, Choose, Factors
+from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally, Moments, Tally
 from dpca.numerics.accumulators.tsqr import Tsqr
 from dpca.numerics.panels import Panel, Rules
 from dpca.slabs import Plan
+from dpca.types import F64
 
 
 class Accumulator(Protocol):

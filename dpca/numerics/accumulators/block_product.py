@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.tallies import Corrections, Counts, Tally
 from dpca.numerics.panels import Panel
 from dpca.numerics.weights import mean_of
+from dpca.types import F64
 
 BLOCK_BYTES = 2**22
 """Of a slab, so much in working precision is in hand at a time: it stays in the cache for both products."""

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import BLOCK, Gram
 from dpca.numerics.accumulators.tallies import FeatureTally, Tally
+from dpca.types import F64
 
 READ_BYTES = 2**23
 """Size of the rows of known products that are read at a time."""

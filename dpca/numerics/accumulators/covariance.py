@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import Corrections
 from dpca.numerics.panels import Panel
+from dpca.types import F64
 
 
 class Covariance(Gram):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
+
 Choose = Callable[[F64, float, float], int]
 """Gives the number of components from: eigenvalues, descending; the floor at which they count as 0; their sum."""
 

@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators import krylov
-from dpca.numerics.accumulators.factors import F64, Choose, Factors
+from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
 from dpca.numerics.panels import Panel
 from dpca.numerics.sketch import norms
+from dpca.types import F64
 
 EXACT = {4: 2.0**24, 8: 2.0**53}
 """Integers below this are exact, by size of the float; a sum of squares above it, even rounded, does not fall below again."""

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.accumulators import Accumulator
-from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally
 from dpca.numerics.panels import BlockScaling
 from dpca.numerics.sketch import Sketch
+from dpca.types import F64
 
 
 class Mergeable(Protocol):

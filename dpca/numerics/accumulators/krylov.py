@@ -19,9 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 EPS = float(np.finfo(np.float64).eps)
 BLOCK = 16

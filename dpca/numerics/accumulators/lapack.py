@@ -17,10 +17,9 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cython_lapack
 
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 class LapackError(ArithmeticError):

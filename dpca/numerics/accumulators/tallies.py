@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.panels import About, FeatureCounts, FeaturePanel, Means, Panel, Rules, SamplePanel
 from dpca.numerics.preprocess import is_constant, places_of, scale_of
-
-F64 = NDArray[np.float64]
+from dpca.types import F64
 
 
 @dataclass

@@ -18,10 +18,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.accumulators.factors import F64, Choose, Factors
+from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Corrections, Tally
 from dpca.numerics.panels import Panel
 from dpca.numerics.sketch import norms
+from dpca.types import F64
 
 STACK_BYTES = 2**27
 
