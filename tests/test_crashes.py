@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.commands.apply import Place, transform
+from dpca.commands.apply import Placement, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.directory import ResultDirectory
@@ -131,7 +131,7 @@ def test_power_lost_twice_and_while_an_older_result_is_replaced(config):
 
 
 def transform_into_t():
-    transform("r", "x.zarr", "out/t", overwrite=False, place=Place(workers=1))
+    transform("r", "x.zarr", "out/t", overwrite=False, place=Placement(workers=1))
 
 
 def transformed():

@@ -23,7 +23,7 @@ TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK, ALPHA, H2, DRAW, LIMIT})
 
 
 @dataclass(frozen=True)
-class Known:
+class ProductAccuracy:
     """What is known of the products of the samples, and what more would cost."""
 
     name: str

@@ -15,7 +15,7 @@ from dpca.derived.times import IRREGULAR, increasing, regular_step
 from dpca.errors import ConfigError
 from dpca.sources.calendars import SEASONS, dates, days_of, is_time, needs_cftime, number_of
 from dpca.sources.coordinate import Coordinate, Parts
-from dpca.sources.finding import Labelled
+from dpca.sources.finding import LabelledAxis
 from dpca.types import F64
 
 PARTS = {"year": 1, "season": 2, "month": 2, "year_month": 2, "day_of_year": 3, "day": 3, "hour": 3}
@@ -83,9 +83,9 @@ class Axis:
         return None if self.values is None else dates(self.values, self.attributes)
 
     @cached_property
-    def labelled(self) -> Labelled | None:
+    def labelled(self) -> LabelledAxis | None:
         """The values, by which rows are found; None where there are none."""
-        return None if self.values is None else Labelled(self.name, self.values, self.attributes)
+        return None if self.values is None else LabelledAxis(self.name, self.values, self.attributes)
 
     @cached_property
     def names(self) -> list[str]:

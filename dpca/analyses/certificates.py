@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca.analyses.answers import COMPONENT, Answer, Array, Known, Maps
+from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples
 from dpca.numerics.sketch import RELIABLE, SMALLEST
@@ -98,7 +98,7 @@ def of_rows(kind: str, rows: Samples, amplification: float) -> dict[str, Any]:
     }
 
 
-def why_so_few(known: Known, amplification: float, otherwise: str) -> str:
+def why_so_few(known: ProductAccuracy, amplification: float, otherwise: str) -> str:
     """Why digits are lacking, and what would give more.
 
     Parameters

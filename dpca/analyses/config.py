@@ -195,7 +195,7 @@ class Step(Section):
         return next((name, value) for name, value in self if value is not None)
 
 
-class Features(Section):
+class FeatureChoice(Section):
     """Which groups of features count, and how much: those of the result's gram_by_group, or of several results."""
 
     only: Annotated[_NAMES | None, Field(description="Names of groups; null: all.")] = None
@@ -212,7 +212,7 @@ class Features(Section):
     ] = "none"
 
 
-class Analysis(Section):
+class AnalysisSection(Section):
     """One analysis of the samples."""
 
     name: Annotated[
@@ -225,7 +225,7 @@ class Analysis(Section):
         Field(discriminator="kind", description="What is computed of the rows."),
     ]
     features: Annotated[
-        Features | None,
+        FeatureChoice | None,
         Field(description="Which groups of features count, and how much; null: all as they are."),
     ] = None
 
@@ -269,7 +269,7 @@ class Derive(Section):
             description="Times of the samples. auto: their coordinate. index: their numbers, if samples are at regular times."
         ),
     ] = "auto"
-    analyses: Annotated[list[Analysis], Field(min_length=1)]
+    analyses: Annotated[list[AnalysisSection], Field(min_length=1)]
     components: Annotated[
         bool, Field(description="Make the maps of all analyses in one read of the data; false: none is read.")
     ] = True

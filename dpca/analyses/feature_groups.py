@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from dpca.analyses.answers import Answer, Maps
-from dpca.analyses.features import Features
+from dpca.analyses.features import FeatureMatrices
 from dpca.analyses.samples import Samples, Unread
 from dpca.derived.feature_groups import weighted_sum
 from dpca.derived.gram import AnyProducts, matrix_of
@@ -31,7 +31,7 @@ class Group:
     """The rows in one group of features, about their mean."""
 
     name: str
-    features: Features
+    features: FeatureMatrices
     weight: float
     matrix: Matrix
     """Their products, (rows, rows)."""
@@ -39,7 +39,7 @@ class Group:
     """What an eigenvalue has to exceed to be told from 0."""
 
 
-def group_of(rows: Samples, features: Features, name: str) -> Group:
+def group_of(rows: Samples, features: FeatureMatrices, name: str) -> Group:
     """The rows in one group of features."""
     weight = features.all_weights[features.number(name)]
     if not weight:
@@ -51,7 +51,7 @@ def group_of(rows: Samples, features: Features, name: str) -> Group:
     return Group(name, features, weight, matrix, max(floor, transformed.products.rounding * largest[0]))
 
 
-def rows_in(rows: Samples, features: Features, name: str) -> Samples:
+def rows_in(rows: Samples, features: FeatureMatrices, name: str) -> Samples:
     """The rows in one group of features, as it is weighted; its products are read when they are needed."""
     read = partial(_weighed, features.read, name, features.all_weights[features.number(name)])
     return replace(rows, source=Unread(rows.chain.n_in, read))

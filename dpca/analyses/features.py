@@ -23,7 +23,7 @@ SCALINGS = ("none", "first_eigenvalue", "total_variance")
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
+class FeatureMatrices:
     """The groups of features that results have a Gram matrix of each, and how they count."""
 
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ class Features:
         leave_out: Sequence[str] = (),
         weights: Mapping[str, float] | None = None,
         scaling: BlockScaling = "none",
-    ) -> Features:
+    ) -> FeatureMatrices:
         """Some of the groups, weighted.
 
         Parameters

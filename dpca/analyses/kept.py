@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.answers import Answer, Known
+from dpca.analyses.answers import Answer, ProductAccuracy
 from dpca.analyses.axis import Axis
-from dpca.analyses.features import Features
+from dpca.analyses.features import FeatureMatrices
 from dpca.analyses.maps import Backprojection, precisions
 from dpca.analyses.samples import Samples, Unread
 from dpca.derived.feature_groups import weighted_sum
@@ -39,7 +39,7 @@ Time = Literal["auto", "index"]
 
 
 @dataclass(frozen=True)
-class Part:
+class FittedPart:
     """A group of features of a result: where its data are, and what made X_c of them."""
 
     result: Result
@@ -118,7 +118,7 @@ class Kept:
     """Results of the same samples, whose features are beside each other."""
 
     results: tuple[Result, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[FittedPart, ...]
     prefixes: tuple[str, ...] = ("",)
     """What names of the features of each result begin with; empty for the only one."""
 
@@ -135,7 +135,7 @@ class Kept:
             _check_usable(result, alone=len(found) == 1)
         _check_same_samples(found, pair_by)
         parts = [
-            Part(one, _joined(name if len(found) > 1 else "", one.group))
+            FittedPart(one, _joined(name if len(found) > 1 else "", one.group))
             for name, result in results
             for one in result.each
         ]
@@ -204,7 +204,7 @@ class Kept:
         return self.known.solver, len(self.features.names)
 
     @property
-    def features(self) -> Features:
+    def features(self) -> FeatureMatrices:
         """The groups of features that a Gram matrix is kept of each: of each result, or of each of its inputs or labels."""
         names, parts, first = list[str](), list[int](), 0
         for prefix, result in zip(self.prefixes, self.results, strict=True):
@@ -213,7 +213,7 @@ class Kept:
             parts += [first + (number if len(inputs) > 1 else 0) for number in range(len(own))]
             first += len(inputs)
         divisor = float(self.first.n_samples - int(self.first.manifest["config"]["model"]["ddof"]))
-        return Features(tuple(names), tuple(parts), self.group, divisor, self.shared if self.pairwise else None)
+        return FeatureMatrices(tuple(names), tuple(parts), self.group, divisor, self.shared if self.pairwise else None)
 
     @property
     def pairwise(self) -> bool:
@@ -246,12 +246,12 @@ class Kept:
         return weighted_sum(products, [1.0] * len(products))
 
     @property
-    def known(self) -> Known:
+    def known(self) -> ProductAccuracy:
         """What is known of the products, from the certificates."""
         rungs = [(rung_of(result), result.certificate["exact_products"]) for result in self.results]
         weakest, exact = min(rungs, key=lambda one: (one[0].dtype.itemsize, one[0].solver == "tsqr"))
         single = weakest.dtype.itemsize < 8 and not exact
-        return Known(self.name, weakest.solver, "single" if single else "double", self.n_bytes)
+        return ProductAccuracy(self.name, weakest.solver, "single" if single else "double", self.n_bytes)
 
     @property
     def n_features(self) -> int:

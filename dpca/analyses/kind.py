@@ -25,7 +25,7 @@ from dpca.report.marks import Figure
 from dpca.sources.groups import FeatureGroup
 from dpca.sources.labels import read_labels
 from dpca.sources.regressors import covariates_of
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -118,10 +118,10 @@ class Context:
 
 
 @dataclass(frozen=True)
-class View:
+class AnalysisView:
     """An analysis in a report, and how much of it is drawn."""
 
-    analysis: Analysis
+    analysis: StoredAnalysis
     n_maps: int
     """Of each group of features."""
     read_bytes: int
@@ -206,12 +206,12 @@ class Kind(Section):
     # What a report shows.
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         """What a report shows of it, and the beginning of the caption of each map."""
         raise NotImplementedError
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         """The leading maps, that are drawn: the indices of each, several of one that has lags.
 
         Parameters
@@ -222,7 +222,7 @@ class Kind(Section):
         return []
 
     @classmethod
-    def n_maps(cls, stored: Analysis) -> int:
+    def n_maps(cls, stored: StoredAnalysis) -> int:
         """How many maps there are: of peaks, modes or components."""
         return 0
 

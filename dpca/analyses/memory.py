@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dpca.analyses import resampling
-from dpca.analyses.config import Analysis
+from dpca.analyses.config import AnalysisSection
 from dpca.analyses.kinds.pca import Pca
 from dpca.analyses.rotation import PANEL
 from dpca.config.model import MOST_ROTATED
@@ -18,8 +18,8 @@ _OF_GROUPS = 4
 
 
 def held(
-    n: int, analyses: Sequence[Analysis], solver: str = "gram_eigh", n_groups: int = 1, threads: int = 1
-) -> list[runplan.Array]:
+    n: int, analyses: Sequence[AnalysisSection], solver: str = "gram_eigh", n_groups: int = 1, threads: int = 1
+) -> list[runplan.HeldArray]:
     """What the analyses of n samples hold, one after another.
 
     Parameters
@@ -35,60 +35,60 @@ def held(
     draws = [resampling.held(n, model.columns(n), asked, threads) for model, asked in _drawn(analyses)]
     _, deviations = n_deviations(n, analyses)
     return [
-        runplan.Array("Gram matrix", 8 * n * n),
-        runplan.Array("products of rows, and their eigensolve", 8 * n * n, largest),
-        runplan.Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
-        *([runplan.Array("draws of rows", max(draws))] if draws else []),
-        *([runplan.Array("deviation columns of all analyses", 8 * n * deviations)] if deviations else []),
+        runplan.HeldArray("Gram matrix", 8 * n * n),
+        runplan.HeldArray("products of rows, and their eigensolve", 8 * n * n, largest),
+        runplan.HeldArray("scores and coefficients of all analyses", 3 * 8 * n * columns),
+        *([runplan.HeldArray("draws of rows", max(draws))] if draws else []),
+        *([runplan.HeldArray("deviation columns of all analyses", 8 * n * deviations)] if deviations else []),
         *held_by_statistics(n, analyses),
     ]
 
 
-def held_by_statistics(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
+def held_by_statistics(n: int, analyses: Sequence[AnalysisSection]) -> list[runplan.HeldArray]:
     """What answers without maps hold."""
     square = sum(analysis.model.squares for analysis in analyses)
     vectors = sum(analysis.model.vectors(n) for analysis in analyses)
     return [
-        *([runplan.Array("distances", 8 * n * n, square)] if square else []),
-        *([runplan.Array("statistics of all analyses", 8 * n * vectors)] if vectors else []),
+        *([runplan.HeldArray("distances", 8 * n * n, square)] if square else []),
+        *([runplan.HeldArray("statistics of all analyses", 8 * n * vectors)] if vectors else []),
     ]
 
 
 def held_beside_maps(
-    n: int, n_features: int, analyses: Sequence[Analysis], n_groups: int = 1, threads: int = 1
-) -> list[runplan.Array]:
+    n: int, n_features: int, analyses: Sequence[AnalysisSection], n_groups: int = 1, threads: int = 1
+) -> list[runplan.HeldArray]:
     """What a pass for maps finds taken beside the answers, and what follows it; parameters as of `held`."""
     found = []
     if n_groups > 1:  # measured: zarr's threads keep some of it for a while
-        found.append(runplan.Array("what reading matrices of groups leaves", 8 * n * n, 2))
+        found.append(runplan.HeldArray("what reading matrices of groups leaves", 8 * n * n, 2))
     if list(_drawn(analyses)):
-        found.append(runplan.Array("what threads keep after draws", resampling.left_over(n, threads)))
+        found.append(runplan.HeldArray("what threads keep after draws", resampling.left_over(n, threads)))
     if rotation := max(_held_to_rotate(analysis, n, n_features) for analysis in analyses):
-        found.append(runplan.Array("rotation", rotation))
+        found.append(runplan.HeldArray("rotation", rotation))
     return found
 
 
-def _drawn(analyses: Sequence[Analysis]) -> Iterator[tuple[Pca, resampling.Resampling]]:
+def _drawn(analyses: Sequence[AnalysisSection]) -> Iterator[tuple[Pca, resampling.Resampling]]:
     """Models whose rows are resampled, and how."""
     for one in analyses:
         if isinstance(one.model, Pca) and (asked := one.model.resampling) is not None:
             yield one.model, asked
 
 
-def n_deviations(n: int, analyses: Sequence[Analysis]) -> tuple[int, int]:
+def n_deviations(n: int, analyses: Sequence[AnalysisSection]) -> tuple[int, int]:
     """The most maps of standard errors, and columns of deviations and of rows beside maps, of n samples."""
     both = [(model.columns(n), asked) for model, asked in _drawn(analyses) if asked.standard_errors]
     correlated = sum(one.model.as_correlation for one in analyses if isinstance(one.model, Pca))
     return sum(k for k, _ in both), n * correlated + sum(resampling.n_deviations(n, k, asked) for k, asked in both)
 
 
-def n_scaled(n: int, analyses: Sequence[Analysis]) -> int:
+def n_scaled(n: int, analyses: Sequence[AnalysisSection]) -> int:
     """The most maps in the unit of the data, and as correlations."""
     models = [one.model for one in analyses if isinstance(one.model, Pca)]
     return sum(model.columns(n) * (model.as_covariance + model.as_correlation) for model in models)
 
 
-def _held_to_rotate(analysis: Analysis, n: int, n_features: int) -> int:
+def _held_to_rotate(analysis: AnalysisSection, n: int, n_features: int) -> int:
     """Bytes that a rotation holds, after the pass for maps; 0 without one."""
     model = analysis.model
     if not isinstance(model, Pca) or model.rotation is None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import By, Samples
-from dpca.derived.fits import Detrend, RegressOut
+from dpca.derived.fits import Detrend, LessCovariates
 from dpca.derived.groups import Anomalies, GroupMeans
-from dpca.derived.operators import Center, Matrix, Operator, Select, Weights
+from dpca.derived.operators import Center, Matrix, Operator, SelectRows, Weights
 from dpca.errors import ConfigError
 from dpca.sources.calendars import conversion
 
@@ -135,7 +135,7 @@ def projected(rows: Samples, coefficients: Matrix, scores: Matrix | None, others
     own = rows.products.cross(coefficients)
     found = own[others.numbers] if scores is None else scores
     for operator, by in zip(rows.chain.operators, rows.by, strict=True):
-        if not isinstance(operator, Select):
+        if not isinstance(operator, SelectRows):
             found = found - _fitted(operator, by, own, others, rows.axis)
         own = operator.apply(own)
     return np.asarray(found)
@@ -153,7 +153,7 @@ def _fitted(operator: Operator, by: By | None, own: Matrix, others: Others, axis
             return _means(operator, labels, own, others.axis)
         case Detrend():
             return _trend(operator, _times(others, axis), own)
-        case RegressOut():
+        case LessCovariates():
             covariates = np.asarray(_of_others(by, others, "covariates"), np.float64)
             return _fit(operator, covariates.reshape(len(covariates), -1), own)
         case _:
@@ -195,7 +195,7 @@ def _trend(operator: Detrend, times: NDArray[np.float64], own: Matrix) -> Matrix
     return np.asarray(at_others @ np.linalg.lstsq(at_rows, own, rcond=None)[0])
 
 
-def _fit(operator: RegressOut, covariates: NDArray[np.float64], own: Matrix) -> Matrix:
+def _fit(operator: LessCovariates, covariates: NDArray[np.float64], own: Matrix) -> Matrix:
     """The regression that was fitted to the rows, at other covariates."""
     given = np.asarray(operator.covariates, np.float64).reshape(len(own), -1)
     middle = given.mean(axis=0) * operator.intercept

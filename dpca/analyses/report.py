@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca.analyses.kind import View
+from dpca.analyses.kind import AnalysisView
 from dpca.analyses.kinds import KINDS
 from dpca.analyses.kinds.extended import lagged
 from dpca.report import derived_figures as figures
@@ -21,7 +21,7 @@ from dpca.report.findings import Component
 from dpca.report.marks import Figure
 from dpca.report.rendering import as_yaml, link_to, memory_of, write_page
 from dpca.store.arrays import of_group
-from dpca.store.derived import Analysis, DerivedResult
+from dpca.store.derived import DerivedResult, StoredAnalysis
 from dpca.store.directory import REPORT
 from dpca.units import by, describe_bytes
 
@@ -76,11 +76,14 @@ def document(result: DerivedResult) -> dict[str, Any]:
     }
 
 
-def _views(analyses: dict[str, Analysis]) -> list[View]:
+def _views(analyses: dict[str, StoredAnalysis]) -> list[AnalysisView]:
     n_groups = max(1, *(len(analysis.maps) for analysis in analyses.values()))
     count, each = derived.n_maps(len(analyses), n_groups), findings.READ_BYTES // (len(analyses) * n_groups)
     most = min(derived.MOST_ANALYSES, derived.MOST_FIGURES // n_groups or 1)
-    return [View(analysis, count, each, place < most, identified) for place, analysis in enumerate(analyses.values())]
+    return [
+        AnalysisView(analysis, count, each, place < most, identified)
+        for place, analysis in enumerate(analyses.values())
+    ]
 
 
 def _read_words(manifest: dict[str, Any]) -> str:
@@ -89,7 +92,7 @@ def _read_words(manifest: dict[str, Any]) -> str:
     return f"{read}; {seconds:.1f} s."
 
 
-def _overview(analysis: Analysis) -> list[str]:
+def _overview(analysis: StoredAnalysis) -> list[str]:
     document = analysis.certificate
     maps, good, total = document["maps"], document.get("reliable_components"), document.get("components")
     residuals = [] if maps is None else [one for one in np.ravel(np.array(maps["residual_data"], float)) if one == one]
@@ -104,7 +107,7 @@ def _overview(analysis: Analysis) -> list[str]:
     ]
 
 
-def _section(view: View) -> dict[str, Any]:
+def _section(view: AnalysisView) -> dict[str, Any]:
     """What is shown of one analysis."""
     analysis = view.analysis
     document = analysis.certificate
@@ -130,7 +133,7 @@ def _section(view: View) -> dict[str, Any]:
 NO_PHASE = f"No phase is drawn where the amplitude is below {100 * figures.FAINT:g} % of the largest."
 
 
-def _maps(view: View, captions: list[str]) -> dict[str, Any]:
+def _maps(view: AnalysisView, captions: list[str]) -> dict[str, Any]:
     """The leading maps of each group of features, and what has to be said of them."""
     analysis, kind = view.analysis, KINDS[view.analysis.kind]
     if not kind.has_maps:
@@ -160,7 +163,7 @@ def _maps(view: View, captions: list[str]) -> dict[str, Any]:
 
 
 def _drawn(
-    view: View, group: str, chosen: list[list[Lead]]
+    view: AnalysisView, group: str, chosen: list[list[Lead]]
 ) -> tuple[list[tuple[int, str, Figure]], list[str], list[str]]:
     """The place, the end of the caption, and the figure, of each map; and what has to be said of those of this group, and of all."""
     analysis, array = view.analysis, view.analysis.maps[group]

@@ -15,8 +15,8 @@ from dpca.analyses.maps import COMPONENTS
 from dpca.config.model import MOST_ROTATED
 from dpca.errors import ConfigError
 from dpca.numerics.certificate import caveats_of_rotation
-from dpca.numerics.fourth_moments import Loadings, Moments, added, n_sums
-from dpca.numerics.rotation import OBLIQUE, Rotating, Rotation, add_targets, promax
+from dpca.numerics.fourth_moments import FourthMoments, Loadings, added, n_sums
+from dpca.numerics.rotation import OBLIQUE, Rotating, RotationResult, add_targets, promax
 from dpca.slabs import Box, Cuts
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import ROTATED_COMPONENT, Outputs
@@ -48,7 +48,7 @@ def n_rotated(answer: Answer, asked: Rotating) -> int:
     return k
 
 
-def rotation_of(answer: Answer, maps: Sequence[Any], asked: Rotating) -> tuple[Rotation, dict[str, Any]]:
+def rotation_of(answer: Answer, maps: Sequence[Any], asked: Rotating) -> tuple[RotationResult, dict[str, Any]]:
     """The rotation of the leading components of a pca, and what is certain of it.
 
     Parameters
@@ -67,7 +67,7 @@ def rotation_of(answer: Answer, maps: Sequence[Any], asked: Rotating) -> tuple[R
     return rotation.signed(rotation.signs(scores.min(axis=0), scores.max(axis=0))), certificate
 
 
-def arrays_of(answer: Answer, rotation: Rotation, oblique: bool) -> dict[str, Array]:
+def arrays_of(answer: Answer, rotation: RotationResult, oblique: bool) -> dict[str, Array]:
     """Rotated scores and variances, the rotation matrix and, of oblique kinds, the correlation of rotated scores."""
     k, own = len(rotation.variances), answer.arrays
     share = float(own["explained_variance_ratio"].values[0] / own["explained_variance"].values[0])
@@ -128,7 +128,7 @@ def boxes(array: Any) -> Iterator[Box]:
     return product(*(cut.within(slice(0, cut.length)) for cut in cuts))
 
 
-def _found(asked: Rotating, variances: F64, maps: Sequence[Any]) -> tuple[Rotation, dict[str, Any]]:
+def _found(asked: Rotating, variances: F64, maps: Sequence[Any]) -> tuple[RotationResult, dict[str, Any]]:
     """The rotation, by one sweep over the stored maps, or two for promax."""
     k = len(variances)
     loadings = asked.loadings(variances, sum(int(np.prod(one.shape[1:])) for one in maps))
@@ -136,7 +136,7 @@ def _found(asked: Rotating, variances: F64, maps: Sequence[Any]) -> tuple[Rotati
         sums = np.zeros(n_sums(k))
         for piece in _pieces(maps, loadings):
             added(sums, piece)
-        moments = Moments.of(sums, k)
+        moments = FourthMoments.of(sums, k)
         found = asked.turn(moments, variances)
         if found is None:
             raise ConfigError(

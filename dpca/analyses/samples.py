@@ -13,14 +13,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import ProductAccuracy
 from dpca.analyses.axis import Axis, in_order
-from dpca.analyses.features import Features
+from dpca.analyses.features import FeatureMatrices
 from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
-from dpca.derived.fits import Detrend, RegressOut
+from dpca.derived.fits import Detrend, LessCovariates
 from dpca.derived.gram import AnyProducts, Transformed, transformed
 from dpca.derived.groups import Anomalies, Between, GroupMeans
-from dpca.derived.operators import Center, Chain, Difference, Operator, Remainder, Select, Weights
+from dpca.derived.operators import Center, Chain, Difference, Operator, Remainder, SelectRows, Weights
 from dpca.derived.pca import UpTo
 from dpca.errors import ConfigError, InputError
 from dpca.numerics.panels import BlockScaling
@@ -58,7 +58,7 @@ class Samples:
 
     source: AnyProducts | Unread
     """The products of the samples of the run."""
-    known: Known
+    known: ProductAccuracy
     """What their errors are judged by."""
     chain: Chain
     axis: Axis
@@ -69,7 +69,7 @@ class Samples:
     """The operators in words."""
     weights: SampleWeights | None = None
     """The weights that the rows were multiplied by."""
-    features: Features | None = None
+    features: FeatureMatrices | None = None
     """The groups of features that the products are the sum of, where they are known."""
     beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Coordinates of the samples of the run that are no index, such as the subject or the member that each is of, (n,)."""
@@ -81,8 +81,8 @@ class Samples:
         cls,
         products: AnyProducts | Unread,
         axis: Axis,
-        known: Known,
-        features: Features | None = None,
+        known: ProductAccuracy,
+        features: FeatureMatrices | None = None,
         beside: Mapping[str, NDArray[Any]] = {},
     ) -> Samples:
         """The samples as the run had them."""
@@ -122,7 +122,7 @@ class Samples:
         return self.features is not None and self.features.shared is not None
 
     @property
-    def groups_of_features(self) -> Features:
+    def groups_of_features(self) -> FeatureMatrices:
         """The groups of features of the samples' results: two or more."""
         features = self.features
         if features is None or len(features.names) < 2:
@@ -164,7 +164,7 @@ class Samples:
                 f"weights of samples are followed by another operator ({words})", "Put weights last.", key="weights"
             )
         axis, origin = self.axis, self.origin
-        if operator.n_out != operator.n_in or isinstance(operator, Select):
+        if operator.n_out != operator.n_in or isinstance(operator, SelectRows):
             axis = axis if axis.values is None else axis.of(operator.rows(axis.values))
             origin = None if origin is None else operator.rows(origin)
         return replace(
@@ -185,7 +185,7 @@ class Samples:
                     "Give one value for each.",
                 )
             numbers = np.flatnonzero(numbers)
-        return self._then(Select(numbers, self.n), words or f"{len(numbers):,} of {self.n:,} samples")
+        return self._then(SelectRows(numbers, self.n), words or f"{len(numbers):,} of {self.n:,} samples")
 
     def between(self, start: Any, stop: Any) -> Samples:
         """The rows from one label to another, both included; of a date as much as is written: "1980" is all of it."""
@@ -387,7 +387,7 @@ class Samples:
                 key="regress_out",
             )
         called = ", ".join(names) or ("covariates" if values.ndim > 1 else "a covariate")
-        return self._then(RegressOut(values, intercept), f"less the fit of {called}", self._of_all(given))
+        return self._then(LessCovariates(values, intercept), f"less the fit of {called}", self._of_all(given))
 
     def weighted(self, weights: NDArray[Any], kind: Kind = "frequency") -> Samples:
         """Weighted by the samples' weights, about their weighted mean."""
@@ -406,7 +406,7 @@ class Samples:
         return self.n - ddof if self.weights is None else self.weights.divisor(ddof)
 
 
-def _products_of(features: Features) -> AnyProducts:
+def _products_of(features: FeatureMatrices) -> AnyProducts:
     return features.products
 
 

@@ -16,7 +16,7 @@ from dpca.analyses.answers import Answer, Array
 from dpca.analyses.axis import Axis, in_order
 from dpca.analyses.certificates import of_rows, why_so_few
 from dpca.analyses.samples import By, Samples
-from dpca.derived.operators import Center, Select
+from dpca.derived.operators import Center, SelectRows
 from dpca.derived.statistics import Grouped
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE, SMALLEST
@@ -77,7 +77,7 @@ def labels_of(rows: Samples, by: By, key: str = "by") -> Any:
 def of_all_rows(rows: Samples) -> str:
     """The operators that were made of all rows, in words."""
     pairs = zip(rows.chain.operators, rows.told, strict=True)
-    return "; ".join(words for operator, words in pairs if not isinstance(operator, Select | Center))
+    return "; ".join(words for operator, words in pairs if not isinstance(operator, SelectRows | Center))
 
 
 def grouped(rows: Samples, by: By) -> Grouped:

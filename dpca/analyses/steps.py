@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer
-from dpca.analyses.config import Analysis, Filter, Select, Step
+from dpca.analyses.config import AnalysisSection, Filter, Select, Step
 from dpca.analyses.kind import Context
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Covariates, Range
@@ -19,7 +19,7 @@ from dpca.errors import ConfigError, DpcaError
 from dpca.sources.labels import Place, open_values
 
 
-def analysed(analysis: Analysis, context: Context) -> Answer:
+def analysed(analysis: AnalysisSection, context: Context) -> Answer:
     """The answer of one analysis.
 
     Parameters

@@ -39,7 +39,7 @@ from dpca.version import __version__
 
 # Libraries are imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
-    from dpca.commands.apply import Place
+    from dpca.commands.apply import Placement
     from dpca.commands.export import Format
     from dpca.commands.side_by_side import Given
 
@@ -613,10 +613,10 @@ def _axis(given: str | None) -> int | str | None:
     return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
 
 
-def _place(memory: str | None, workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Place:
+def _place(memory: str | None, workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Placement:
     from dask.utils import parse_bytes
 
-    from dpca.commands.apply import Place
+    from dpca.commands.apply import Placement
     from dpca.errors import ConfigError
     from dpca.execution.clusters import SchedulerPlace
     from dpca.execution.progress import display_for
@@ -630,7 +630,7 @@ def _place(memory: str | None, workers: int | None, scheduler: str | None, sched
     if scheduler and scheduler_file:
         raise ConfigError("--scheduler and --scheduler-file are both given", "Give one of them.")
     where = SchedulerPlace(scheduler, scheduler_file) if scheduler or scheduler_file else None
-    return Place(amount, workers, where, display_for())
+    return Placement(amount, workers, where, display_for())
 
 
 commands.add_command(batch)

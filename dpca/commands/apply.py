@@ -46,7 +46,7 @@ from dpca.sources import Source, expanded, list_arrays
 from dpca.sources.aligned import AlignedSource
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials, without_secrets
-from dpca.sources.finding import Labelled
+from dpca.sources.finding import LabelledAxis
 from dpca.sources.groups import FeatureGroup, check_same_samples
 from dpca.sources.groups import named as names_of
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
@@ -61,7 +61,7 @@ ROTATED = "rotated_scores"
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """The place where a command runs, and the memory that it may take."""
 
     memory: int | None = None
@@ -89,7 +89,7 @@ def transform(
     out: str | Path,
     *,
     overwrite: bool,
-    place: Place,
+    place: Placement,
     kernel_case: int | None = None,
     training: str | None = None,
 ) -> Applied:
@@ -330,7 +330,7 @@ def reconstruct_samples(
     samples: str | None = None,
     n_components: int | None = None,
     overwrite: bool,
-    place: Place,
+    place: Placement,
     kernel_case: int | None = None,
     training: str | None = None,
 ) -> Applied:
@@ -561,7 +561,7 @@ def _called(label: str, text: str, fit: Result) -> NDArray[np.int64]:
     """The numbers of all samples with a label."""
     coordinate = fit.coordinate(fit.dims.sample)
     if coordinate is not None:
-        labelled = Labelled(coordinate.name, np.asarray(coordinate.values[...]), coordinate.attributes)
+        labelled = LabelledAxis(coordinate.name, np.asarray(coordinate.values[...]), coordinate.attributes)
         with suppress(InputError):  # no date of theirs
             if places := labelled.places(label):
                 return np.array(places)
@@ -577,7 +577,7 @@ def _called(label: str, text: str, fit: Result) -> NDArray[np.int64]:
 
 
 @contextmanager
-def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
+def _running(place: Placement) -> Iterator[tuple[Executor, Progress, Any]]:
     """An executor, progress that checks the memory budget, and a function that sets the plan with this budget."""
     kept: list[Any] = []
     looks: list[Callable[[], Vitals]] = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer, mapped
 from dpca.analyses.config import Derive
-from dpca.analyses.kept import Kept, Part
+from dpca.analyses.kept import FittedPart, Kept
 from dpca.analyses.kind import Context
 from dpca.analyses.kinds.pca import Pca
 from dpca.analyses.maps import columns_of_maps, precisions, with_maps
@@ -38,7 +38,7 @@ from dpca.methods.record import environment
 from dpca.methods.recorded import paths_of
 from dpca.methods.stages import Stages
 from dpca.planning.disk import check_room
-from dpca.planning.runplan import Array, MapColumns, RunPlan
+from dpca.planning.runplan import HeldArray, MapColumns, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
 from dpca.sources import Source
 from dpca.sources.credentials import without_secrets
@@ -339,7 +339,7 @@ class _Work:
         return found
 
 
-def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, threads: int) -> list[Array]:
+def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, threads: int) -> list[HeldArray]:
     """What the pass for maps finds taken.
 
     Parameters
@@ -348,11 +348,11 @@ def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, 
     """
     n, (_, n_groups) = kept.first.n_samples, kept.sizes
     n_bytes += 8 * n * (3 * columns.maps + 2 * columns.deviations)
-    answers = Array("answers of all analyses", n_bytes)
+    answers = HeldArray("answers of all analyses", n_bytes)
     return [answers, *held_beside_maps(n, kept.n_features, config.analyses, n_groups, threads)]
 
 
-def _check_axes(answers: Mapping[str, Answer], parts: Sequence[Part]) -> None:
+def _check_axes(answers: Mapping[str, Answer], parts: Sequence[FittedPart]) -> None:
     """Refuse features whose axes are called as those that an analysis has beside them: their lengths would not agree in one group."""
     for name, answer in mapped(answers).items():
         own = {COMPONENT, *answer.its_maps.dims, *(dim for array in answer.arrays.values() for dim in array.dims)}

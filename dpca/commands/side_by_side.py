@@ -31,7 +31,7 @@ from dpca.units import NAME, by, describe_bytes, describe_memory
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundInput:
     """An input, and what is there."""
 
     input: Input
@@ -59,7 +59,7 @@ class Found:
 class Beside:
     """Inputs of the same samples."""
 
-    each: tuple[Found, ...]
+    each: tuple[FoundInput, ...]
     axis_reason: str = "as told"
     """Why their samples lie along these axes."""
 
@@ -257,13 +257,13 @@ def _each(
     places: Mapping[str | None, list[str]],
     lead: Source,
     samples_axis: int | str | None,
-) -> dict[str | None, Found]:
+) -> dict[str | None, FoundInput]:
     """The arrays as inputs, by path, without those that can't be analysed alone.
 
     Samples lie along the axis that was told; else along the dimension that `lead` has them on, where there is one; else
     along that which is guessed.
     """
-    dim, found = lead.layout.dims[guess_samples_axis(lead)[0]], dict[str | None, Found]()
+    dim, found = lead.layout.dims[guess_samples_axis(lead)[0]], dict[str | None, FoundInput]()
     names = _names({path: places[path][0] for path in sources})
     for (path, source), name in zip(sources.items(), names, strict=True):
         layout = source.layout
@@ -296,11 +296,11 @@ def _likely(layout: Layout) -> tuple[bool, int]:
     return any(dim and dim.lower() in SAMPLE_NAMES for dim in layout.dims), layout.n_values
 
 
-def _opened(one: Input) -> Found:
+def _opened(one: Input) -> FoundInput:
     """An input, opened; gaps between its files are for `inspect` to tell."""
     source = one.model_copy(update={"gaps": "allow"}).open()
     axis = check_axis(source.layout, one.samples_axis)
-    return Found(one, FeatureGroup(source, axis, one.name or ""))
+    return FoundInput(one, FeatureGroup(source, axis, one.name or ""))
 
 
 def _same(lead: FeatureGroup, other: FeatureGroup) -> bool:

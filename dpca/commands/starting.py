@@ -17,7 +17,7 @@ from dpca.analyses.kept import Kept
 from dpca.commands.inspection import CYCLES, cycle_of_samples, inspect
 from dpca.commands.side_by_side import Beside, Given, beside, line_of, look_at_each, warnings_of
 from dpca.config.inputs import Input
-from dpca.config.schema import OF_LISTS, Compute, Model, Output, Preprocess
+from dpca.config.schema import OF_LISTS, Compute, ModelSection, Output, Preprocess
 from dpca.errors import InputError
 from dpca.sources import expanded
 from dpca.sources.credentials import without_credentials
@@ -221,7 +221,7 @@ def _further(
     chosen: Mapping[str, Any], reasons: Mapping[str, str], every_key: bool, cycle: Cycle | None
 ) -> Iterator[str]:
     """The lines of the sections after the input; of data with a seasonal cycle how to remove it, as a comment."""
-    for name, model in (("preprocess", Preprocess), ("model", Model), ("compute", Compute), ("output", Output)):
+    for name, model in (("preprocess", Preprocess), ("model", ModelSection), ("compute", Compute), ("output", Output)):
         yield from _section(name, model, chosen, reasons, every_key)
         if model is Preprocess and cycle is not None:
             yield from _comment(f"{CYCLES[cycle]}: to remove the seasonal cycle, take the # away.", "  # ")

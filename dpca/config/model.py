@@ -14,7 +14,7 @@ from dpca.kernels.kernel import Kernels
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.block_krylov import Iteration
 from dpca.numerics.dimension import NComponents
-from dpca.numerics.known import Known
+from dpca.numerics.known import KnownGram
 from dpca.numerics.ladder import BLOCK_KRYLOV, Precision, Rung, working_dtype
 from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.regression import Regression
@@ -67,7 +67,7 @@ class Model:
     """Groups of features that are added up for validation beside K; 0 for none."""
     rotation: Rotating | None = None
     """How leading components are rotated; None for not at all."""
-    known: Known | None = None
+    known: KnownGram | None = None
     """Products of the first samples that an earlier run has; None for none."""
     spectrum: SpectrumKept = "auto"
     """Whether all eigenvalues are computed, or the leading ones, with a proof that none of them was missed."""

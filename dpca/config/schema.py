@@ -223,7 +223,7 @@ Degree = Annotated[float, Field(ge=0)]
 _SWEEP = Field(min_length=1)
 
 
-class Labels(Names):
+class LabelsFile(Names):
     """A label for each sample in storage."""
 
     key: RowKey = None
@@ -277,7 +277,7 @@ class BlockKrylov(Section):
         return Iteration(**self.model_dump())
 
 
-class Model(Section):
+class ModelSection(Section):
     """What is computed."""
 
     kind: Annotated[
@@ -350,7 +350,7 @@ class Model(Section):
     ] = False
     alpha: Annotated[float, Field(ge=0, description="Ridge parameter of that regression.")] = 1.0
     labels: Annotated[
-        Labels | None,
+        LabelsFile | None,
         Field(
             description="A label for each sample. It is kept in the result and colours the report. For kernel_pca the result says how "
             "often the nearest neighbour of a sample has the same label."
@@ -529,7 +529,7 @@ class Config(Section):
 
     input: Inputs
     preprocess: Preprocess = Preprocess()
-    model: Model = Model()
+    model: ModelSection = ModelSection()
     compute: Compute = Compute()
     output: Output
 

@@ -13,7 +13,7 @@ from dpca.config.schema import (
     Cluster,
     Config,
     FeatureGroups,
-    Model,
+    ModelSection,
     Preprocess,
     RegressOut,
 )
@@ -179,14 +179,14 @@ def _check_place(config: Config) -> None:
             )
 
 
-def _kernels_of(model: Model) -> Sequence[str]:
+def _kernels_of(model: ModelSection) -> Sequence[str]:
     return model.kernel if isinstance(model.kernel, list) else [model.kernel]
 
 
-def _check_no_kernels(model: Model) -> None:
+def _check_no_kernels(model: ModelSection) -> None:
     """PCA has no keys of kernels."""
     for key in set(OF_KERNELS) - {"labels"}:
-        if getattr(model, key) != Model.model_fields[key].default:
+        if getattr(model, key) != ModelSection.model_fields[key].default:
             raise ConfigError(
                 f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
                 f"Set model.kind: kernel_pca, or leave model.{key} out.",
@@ -199,7 +199,7 @@ def _check_kernels(config: Config) -> None:
     model, names = config.model, _kernels_of(config.model)
     for key in ("gamma", "degree", "coef0"):
         value = getattr(model, key)
-        if value != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
+        if value != ModelSection.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
             having = [name for name, uses in USES.items() if key in uses]
             raise ConfigError(
                 f"model.{key} is {value!r}, but model.kernel is {model.kernel}, which has no {key}",

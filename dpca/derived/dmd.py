@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.gram import Transformed
-from dpca.derived.operators import Matrix, Select
+from dpca.derived.operators import Matrix, SelectRows
 from dpca.derived.pca import UpTo, leading
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
@@ -84,7 +84,7 @@ def dmd(
     if kind not in ("exact", "projected"):
         raise ConfigError(f"modes is {kind!r}, but exact or projected is allowed", "Choose one.", key="modes")
     step, n = regular_step(times, samples.n, "DMD"), samples.n
-    first, last = Select(np.arange(n - 1), n), Select(np.arange(1, n), n)
+    first, last = SelectRows(np.arange(n - 1), n), SelectRows(np.arange(1, n), n)
     exposed = float(samples.exposed[:-1].sum())
     variances, vectors, supported = leading(samples, samples.products.under(first), rank, exposed, "rank")
     scaled = vectors * reciprocal(np.sqrt(variances))

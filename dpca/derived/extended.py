@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.gram import Transformed
-from dpca.derived.operators import Center, Chain, Select
+from dpca.derived.operators import Center, Chain, SelectRows
 from dpca.derived.pca import Components, UpTo, leading
 from dpca.errors import ConfigError
 from dpca.numerics.spectrum import reciprocal
@@ -50,7 +50,7 @@ def extended(samples: Transformed, lags: int, step: int = 1, n_components: int |
             key="lags",
         )
     starts = np.arange(lags) * step
-    shifts = [Select(np.arange(start, start + windows), samples.n) for start in starts]
+    shifts = [SelectRows(np.arange(start, start + windows), samples.n) for start in starts]
     centred = Chain(windows, (Center(windows),))
     exposed = float(sum(samples.exposed[shift.indices].sum() for shift in shifts))
     products = samples.products.beside(shifts).under(centred)

@@ -45,7 +45,7 @@ class Detrend(Remainder):
 
 
 @dataclass(frozen=True, eq=False)
-class RegressOut(Remainder):
+class LessCovariates(Remainder):
     """Less the least-squares fit of covariates to each feature: I - Z Z^+. Covariates may depend on each other."""
 
     covariates: F64

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from dpca.derived import rounding
-from dpca.derived.operators import BLOCK, EPS, Chain, Matrix, Operator, Select, blocks
+from dpca.derived.operators import BLOCK, EPS, Chain, Matrix, Operator, SelectRows, blocks
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.gram_matrix import GramMatrix
@@ -86,7 +86,7 @@ class Products:
             made[rows] = operator.apply(found[rows].conj().T).conj().T
         return plain(_symmetrized(made if p == n else made.copy()), self.rounding)
 
-    def beside(self, parts: Sequence[Select]) -> Products:
+    def beside(self, parts: Sequence[SelectRows]) -> Products:
         """The products of rows that consist of one of each part, beside each other: the sum of S_l K S_l'. K is that of rows as they are."""
         found = np.zeros((parts[0].n_out, parts[0].n_out), self.matrix.dtype)
         for part in parts:
@@ -159,7 +159,7 @@ class FactorProducts:
         rows = self.factor if operator.removes_mean else self._about_zero
         return plain_factor(operator.apply(rows), self.rounding)
 
-    def beside(self, parts: Sequence[Select]) -> FactorProducts:
+    def beside(self, parts: Sequence[SelectRows]) -> FactorProducts:
         return plain_factor(np.hstack([self.factor[part.indices] for part in parts]), self.rounding)
 
     def eigenpairs(self, choose: Choose) -> tuple[F64, Matrix]:

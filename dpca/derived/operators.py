@@ -180,7 +180,7 @@ class Remainder(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Select(SparseOperator):
+class SelectRows(SparseOperator):
     """Some of the samples, in any order, also more than once (a draw of the bootstrap)."""
 
     indices: NDArray[np.intp]

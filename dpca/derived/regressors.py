@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.derived.fits import RegressOut
+from dpca.derived.fits import LessCovariates
 from dpca.derived.operators import EPS, finite
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.regression import Regression
@@ -161,7 +161,7 @@ class Design:
         """
         n, p = self.matrix.shape
         try:
-            basis = np.asarray(RegressOut(self.matrix).basis, np.float64)
+            basis = np.asarray(LessCovariates(self.matrix).basis, np.float64)
         except ConfigError as cause:
             raise ConfigError(
                 f"{KEY}: {', '.join(term.name for term in self.terms)} fit all {n} samples exactly, with {min(n, p + 1)} parameters, the "

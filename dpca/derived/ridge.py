@@ -61,7 +61,7 @@ class Decomposed:
 
 
 @dataclass(frozen=True, eq=False)
-class Ridge:
+class RidgeFit:
     """Ridge regressions of one target, with an intercept that is not penalized, for several alphas."""
 
     alphas: F64
@@ -97,7 +97,7 @@ def grid(mean_eigenvalue: float) -> F64:
     return mean_eigenvalue * np.logspace(-DECADES, DECADES, N_ALPHAS)
 
 
-def ridge(rows: Decomposed, target: F64, alphas: F64) -> Ridge:
+def ridge(rows: Decomposed, target: F64, alphas: F64) -> RidgeFit:
     """Ridge regression (Hoerl and Kennard, Technometrics 12, 1970) by its dual; predictions left out in closed form (Allen, Technometrics 16, 1974).
 
     Fitted values are H y with H = U diag(lambda / (lambda + alpha)) U' + 11'/n; the prediction for a row by the regression on all others has
@@ -119,7 +119,7 @@ def ridge(rows: Decomposed, target: F64, alphas: F64) -> Ridge:
     errors = residuals / free
     squares = (errors**2).sum(axis=0)
     chosen = int(np.argmin(squares))
-    return Ridge(
+    return RidgeFit(
         alphas,
         squares / len(target),
         1 - squares / float(centred @ centred),
@@ -193,7 +193,7 @@ class Likelihood:
 
 
 @dataclass(frozen=True)
-class Heritability:
+class HeritabilityFit:
     """The share of the variance that lies in the rows."""
 
     h2: float
@@ -243,7 +243,7 @@ def likelihood(rows: Decomposed, target: F64, scale: float, basis: F64) -> Likel
     return Likelihood(rows.eigenvalues / scale, components**2, n_zero, rest)
 
 
-def heritability(given: Likelihood) -> Heritability:
+def heritability(given: Likelihood) -> HeritabilityFit:
     """The h2 of largest likelihood: the best of a grid, refined where the slope is 0, to rounding."""
     points = np.linspace(0.0, given.highest, POINTS)
     values = np.array([given.at(float(point)) for point in points])
@@ -255,4 +255,4 @@ def heritability(given: Likelihood) -> Heritability:
         error = float(np.sqrt(-1 / curvature)) if curvature < 0 else float("nan")
     else:
         h2, error = float(points[best]), float("nan")
-    return Heritability(h2, error, given.variance(h2), given.at(h2), given.at(0.0))
+    return HeritabilityFit(h2, error, given.variance(h2), given.at(h2), given.at(0.0))

@@ -74,7 +74,7 @@ def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Permanova:
+class PermanovaTest:
     """Sums of squares between and within groups, and F beside those of permuted labels."""
 
     between: float
@@ -112,7 +112,7 @@ def _ratio(between: Any, total: float, degrees: tuple[int, int]) -> Any:
 
 def permanova(
     matrix: F64, groups: Grouped, permutations: int = 999, seed: int = 0, strata: NDArray[np.intp] | None = None
-) -> Permanova:
+) -> PermanovaTest:
     """Permutational analysis of variance of Euclidean distances (Anderson, Austral Ecology 26, 2001), which follow from products.
 
     Labels are permuted by a generator of their own, `seed`: the same draws as scikit-bio's for the same seed. 2 n^2 operations a permutation,
@@ -143,7 +143,7 @@ def permanova(
         permuted[start : start + len(drawn)] = _between(matrix, drawn, groups.sizes)
     reached = int(np.count_nonzero(permuted >= between - TIES * total))
     p_value = (1 + reached) / (1 + permutations) if permutations else float("nan")
-    return Permanova(between, total, degrees, np.asarray(_ratio(permuted, total, degrees)), p_value)
+    return PermanovaTest(between, total, degrees, np.asarray(_ratio(permuted, total, degrees)), p_value)
 
 
 def _between(matrix: F64, codes: NDArray[np.intp], sizes: NDArray[np.intp]) -> F64:
@@ -185,7 +185,7 @@ class Test:
 
 
 @dataclass(frozen=True, eq=False)
-class Manova:
+class ManovaTests:
     """Four statistics of the same canonical correlations."""
 
     correlations2: F64
@@ -196,7 +196,7 @@ class Manova:
     roy: Test
 
 
-def manova(vectors: F64, groups: Grouped) -> Manova:
+def manova(vectors: F64, groups: Grouped) -> ManovaTests:
     """Multivariate analysis of variance of rows whose variables are orthonormal, as eigenvectors are.
 
     With orthonormal U about its mean, squared canonical correlations are the eigenvalues of U' P_g U = H (H + E)^-1. The approximations by F
@@ -244,7 +244,7 @@ def manova(vectors: F64, groups: Grouped) -> Manova:
         of_trace = Test(float(trace), float(degrees[1] / degrees[0] / s * trace), degrees)
     largest = max(p, q)
     degrees = float(largest), float(v - largest + q)
-    return Manova(
+    return ManovaTests(
         correlations2,
         of_wilks,
         of_pillai,

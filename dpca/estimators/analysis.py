@@ -21,7 +21,7 @@ from dpca.errors import ConfigError, InputError
 from dpca.estimators.opened import Made, Opened, axis_of, made_of, new_samples, scores_on
 from dpca.estimators.resampling import Draws
 from dpca.estimators.rotated import Rotated, rotated
-from dpca.planning.runplan import Array
+from dpca.planning.runplan import HeldArray
 from dpca.sources import is_data_array
 from dpca.sources.groups import parts_of
 from dpca.store.arrays import of_group
@@ -269,7 +269,7 @@ class Analysis(Draws):
         if given is None:
             return found[0] if sides[0][0] is None else np.stack(found)
         edge = labelled("transform")
-        each = [edge.Labels.of(given, groups[0].samples_axis).of_samples(one, "scores") for one in found]
+        each = [edge.ArrayLabels.of(given, groups[0].samples_axis).of_samples(one, "scores") for one in found]
         if sides[0][0] is None:
             return each[0]
         return edge.beside(each, SIDE, self._answer.certificate["groups"])
@@ -299,10 +299,10 @@ def components_of(analyses: Sequence[Analysis]) -> list[Any]:
     return [_shown(edge, analysis._opened, analysis._made[0]) for analysis in analyses]
 
 
-def _held(analyses: Sequence[Analysis]) -> list[Array]:
+def _held(analyses: Sequence[Analysis]) -> list[HeldArray]:
     """What this process holds beside a read."""
     n, rows = analyses[0]._opened.samples.n, {id(one._rows): one._rows.n for one in analyses}
-    return [Array("Gram matrix", 8 * n * n), *(Array("products of rows", 8 * p * p) for p in rows.values())]
+    return [HeldArray("Gram matrix", 8 * n * n), *(HeldArray("products of rows", 8 * p * p) for p in rows.values())]
 
 
 def _shown(edge: Any, opened: Opened, made: Made, what: str = COMPONENTS) -> Any:

@@ -33,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpca.config.inputs import Input
 from dpca.config.model import Model
 from dpca.config.schema import Binomial, Compute, Config, Filters, Output, Preprocess
-from dpca.config.schema import Model as ModelKeys
+from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
@@ -191,9 +191,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
         if given is None:
             return values
-        from dpca.store.labelled import Labels
+        from dpca.store.labelled import ArrayLabels
 
-        return Labels.of(given, self._axis_among(given.dims)).of_samples(values, name)
+        return ArrayLabels.of(given, self._axis_among(given.dims)).of_samples(values, name)
 
     def _matrix(self, scores: Any, n_components: int) -> NDArray[np.float64]:
         """Scores, (n_samples, n_components), that were given as an array or a DataArray."""
@@ -213,10 +213,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Samples of these scores, of each group; DataArrays like those of the fit, in a Dataset of several, if the scores are one."""
         if not is_data_array(scores):
             return _alone(values)
-        from dpca.store.labelled import Labels, together
+        from dpca.store.labelled import ArrayLabels, together
 
         arrays = {
-            one.group: (self._labels.get(one.group) or Labels.of_result(one)).restored(values[one.group], scores)
+            one.group: (self._labels.get(one.group) or ArrayLabels.of_result(one)).restored(values[one.group], scores)
             for one in self._result.each
         }
         return together(arrays) if len(arrays) > 1 else _alone(arrays)
@@ -226,9 +226,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._labels = {}
         for one, part in zip(self._result.each, parts_of(X).values(), strict=True):
             if is_data_array(part):
-                from dpca.store.labelled import Labels
+                from dpca.store.labelled import ArrayLabels
 
-                self._labels[one.group] = Labels.of(part, one.samples_axis)
+                self._labels[one.group] = ArrayLabels.of(part, one.samples_axis)
         self._label_arrays()
 
     def _label_arrays(self) -> None:

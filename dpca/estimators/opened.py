@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
-from dpca.analyses.kept import Kept, Part
+from dpca.analyses.kept import FittedPart, Kept
 from dpca.analyses.maps import COMPONENTS, columns_of_maps, precisions, with_maps
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
@@ -24,7 +24,7 @@ from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.kernels.kernel import Inner
-from dpca.methods.applying import Measured
+from dpca.methods.applying import ScoredSamples
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.features import check_coordinates, check_features
@@ -32,7 +32,7 @@ from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.regressed import asked_of, columns_in, regressors_of
 from dpca.methods.stages import Stages
 from dpca.methods.training import cross, plan_cross
-from dpca.planning.runplan import Array, Workers
+from dpca.planning.runplan import HeldArray, Workers
 from dpca.planning.search import plan_maps
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named, parts_of
@@ -108,7 +108,7 @@ class Made:
     side: int | None = None
     """Which of the sides of an analysis of two groups of features is meant; None for all."""
 
-    def of(self, part: Part, what: str = COMPONENTS) -> Any:
+    def of(self, part: FittedPart, what: str = COMPONENTS) -> Any:
         """The map of a group of features: (k, features...) or (lags or frequencies, k, features...); or its standard errors."""
         found = self.arrays[of_group(f"{self.name}/{what}", part.name)]
         return found if self.side is None else OfSide(found, self.side)
@@ -150,7 +150,7 @@ class OfSide:
         return of_side
 
 
-def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> list[Made]:
+def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[HeldArray]) -> list[Made]:
     """The maps of answers, in one read of the data.
 
     Parameters
@@ -162,7 +162,7 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     groups, (dtype, stored) = opened.data, precisions(answers.values(), kept.working_dtype)
     scratch, columns = scratch_beside(opened.store), columns_of_maps(answers)
     n_numbers = opened.samples.n * (3 * columns.maps + 2 * columns.deviations)
-    beside = [*held, Array("answers of all analyses", 8 * n_numbers)]
+    beside = [*held, HeldArray("answers of all analyses", 8 * n_numbers)]
     with opened.connected() as executor:
         with in_python():
             workers = opened.workers(executor)
@@ -224,9 +224,9 @@ def scores_on(
             def receive(
                 samples: slice,
                 inner: Inner,
-                measured: Measured,
+                measured: ScoredSamples,
                 found: NDArray[np.float64] = found,
-                take_note: Callable[[slice, Measured], None] = take_note,
+                take_note: Callable[[slice, ScoredSamples], None] = take_note,
             ) -> None:
                 found[samples] = inner.products @ coefficients
                 take_note(samples, measured)
@@ -244,7 +244,7 @@ def _of_those_with_values(scores: NDArray[np.float64], missing: Absent, kept: Ke
     return scores
 
 
-def _regressors(part: Part, groups: Groups, covariates: Any) -> NDArray[np.float64] | None:
+def _regressors(part: FittedPart, groups: Groups, covariates: Any) -> NDArray[np.float64] | None:
     """What the run of a part has regressed out, of new samples, (m, p)."""
     asked = asked_of(part.result)
     names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
@@ -253,7 +253,7 @@ def _regressors(part: Part, groups: Groups, covariates: Any) -> NDArray[np.float
 
 
 def _by_components(
-    part: Part,
+    part: FittedPart,
     components: Any,
     new: FeatureGroup,
     regressors: NDArray[np.float64] | None,
@@ -295,7 +295,7 @@ def new_samples(kept: Kept, X: Any) -> Groups:
     return tuple(groups)
 
 
-def _axis_in(part: Part, source: Source) -> int:
+def _axis_in(part: FittedPart, source: Source) -> int:
     """The samples axis of new samples: by name if their axes have names, otherwise as in the data of the result."""
     asked = part.result.asked_input["samples_axis"]
     by_name = isinstance(asked, str) and any(source.layout.dims)

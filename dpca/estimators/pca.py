@@ -23,7 +23,7 @@ from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.stage import Executor, Runner
-from dpca.methods.applying import Measured
+from dpca.methods.applying import ScoredSamples
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import Absent, ByComponents
@@ -447,7 +447,7 @@ class PCA(Streaming):
 
         take_note = missing.of(one.group)
 
-        def receive_measured(samples: slice, measured: Measured) -> None:
+        def receive_measured(samples: slice, measured: ScoredSamples) -> None:
             squares[samples] = measured.squares
             take_note(samples, measured)
 

@@ -14,7 +14,7 @@ from dpca.errors import ConfigError
 from dpca.estimators.opened import Made, Opened
 from dpca.numerics.certificate import caveats_of_rotation
 from dpca.numerics.fourth_moments import held_to_solve
-from dpca.numerics.rotation import OBLIQUE, Rotation
+from dpca.numerics.rotation import OBLIQUE, RotationResult
 from dpca.sources import is_data_array
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 from dpca.types import F64
@@ -44,7 +44,7 @@ class Rotated:
     """Rotated components of a pca of `dpca.open_gram`: `components()` are those, `to_xarray()` has also what belongs to them."""
 
     _analysis: Analysed
-    _rotation: Rotation
+    _rotation: RotationResult
     certificate: dict[str, Any]
     """kind, n_components, asked, iterations, last_change, converged, not_reliable: as in the certificate of a run."""
 

@@ -128,7 +128,7 @@ class TaskExecutor(ABC):
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskPart:
     """One part of a stage, as it is sent to a task."""
 
     task: Callable[..., Any]
@@ -183,7 +183,7 @@ class Part:
         return [read for source, region in regions if (read := Read.of(source, region)) is not None]
 
 
-def _run_part(part: Part, keys: list[Any], blocks: list[Any], shared: list[Any], report: Report) -> Any:
+def _run_part(part: TaskPart, keys: list[Any], blocks: list[Any], shared: list[Any], report: Report) -> Any:
     """A task. Futures of blocks and shared values are arguments of their own, so that Dask replaces them by values."""
     if keys:
         part = replace(part, work=part.work.with_blocks(dict(zip(keys, blocks, strict=True))))
@@ -243,7 +243,7 @@ class _Tasks(Calls[T]):
     def submit(self, number: int) -> Future:
         work, number_in_work = self._stage.work.part(number)
         added = self._checkpoint is not None and number < self._n_added
-        part = Part(
+        part = TaskPart(
             self._stage.task, work, number_in_work, number, self._checkpoint, added, self._shares_memory, self._marks
         )
         blocks = work.blocks

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from dpca.errors import ClusterError, ConfigError, DpcaError
-from dpca.execution.engine import Part, Sum
+from dpca.execution.engine import Sum, TaskPart
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, Stage
@@ -131,7 +131,7 @@ class Partition(_JobArray):
                 continue
             if not added:
                 checkpoint.forget(number)
-            part = Part(stage.task, *work.part(number), number, checkpoint, added)
+            part = TaskPart(stage.task, *work.part(number), number, checkpoint, added)
             part.computed(stage.shared, progress.advance)
             computed.append(number)
         raise Ended(stage.name, computed, present)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpca.errors import PrecisionError
 from dpca.execution.progress import Report
 from dpca.kernels.kernel import Inner
-from dpca.methods.applying import Measured
+from dpca.methods.applying import ScoredSamples
 from dpca.methods.passes import Pass, damage_of, located_panels
 from dpca.numerics.feature_panels import counting
 from dpca.slabs import Box, Cuts, placed
@@ -117,9 +117,9 @@ class Cross:
         return Inner(**sums)
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> ScoredSamples:
         """What belongs to the scores of the new samples."""
-        return Measured(self.rows, self.kept, self.absent)
+        return ScoredSamples(self.rows, self.kept, self.absent)
 
 
 def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cross:

@@ -47,7 +47,7 @@ class Projection(Pass):
 
 
 @dataclass(frozen=True)
-class Measured:
+class ScoredSamples:
     """What belongs to the scores of new samples, (samples,) each."""
 
     squares: F64
@@ -58,7 +58,7 @@ class Measured:
     """Number of values of these that are missing."""
 
 
-N_MEASURED = len(fields(Measured))
+N_MEASURED = len(fields(ScoredSamples))
 
 
 def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:

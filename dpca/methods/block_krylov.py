@@ -23,8 +23,8 @@ from dpca.methods.stages import Stages
 from dpca.numerics.backproject import Ritz
 from dpca.numerics.block_krylov import (
     CHANCE,
-    Found,
     Iteration,
+    LeadingPairs,
     Renewed,
     Space,
     found_in,
@@ -53,7 +53,7 @@ LOOKS = 2
 DOUBLE = np.dtype(np.float64)
 
 
-class Completion(Protocol):
+class KrylovCompletion(Protocol):
     """What follows the iteration (`dpca.methods.decomposition`)."""
 
     def write(self, solved: Solved) -> Solved: ...
@@ -61,10 +61,10 @@ class Completion(Protocol):
 
 
 @dataclass(frozen=True)
-class Turn:
+class KrylovStep:
     """What is found after a pass."""
 
-    found: Found
+    found: LeadingPairs
     goes_on: int
     """1 if another pass of the iteration follows, 0 if not."""
     restarts: int = 0
@@ -73,10 +73,10 @@ class Turn:
     """1 if components that may be there can't be told from 0 in the precision of the products."""
 
     @classmethod
-    def nothing(cls) -> Turn:
+    def nothing(cls) -> KrylovStep:
         """Of the right types."""
         none = np.zeros(0)
-        return cls(Found(none, none, none, none, none, none, none, none, np.zeros((0, 0))), 0)
+        return cls(LeadingPairs(none, none, none, none, none, none, none, none, np.zeros((0, 0))), 0)
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Judge:
     """None in a process that only computes parts of passes."""
     summary: Summary
     iteration: Iteration
-    found: Found
+    found: LeadingPairs
     passes: int
     """Reads of the data that multiplied, so far."""
     restart: F64 = field(default_factory=lambda: np.zeros(0))
@@ -138,7 +138,7 @@ class Judge:
         return judged(spectrum, values, self.found)
 
 
-def judged(spectrum: Spectrum, values: F64, found: Found) -> Spectrum:
+def judged(spectrum: Spectrum, values: F64, found: LeadingPairs) -> Spectrum:
     """The spectrum with some values, and the errors that their bounds leave."""
     k = spectrum.n_components
     bounds = np.full(k, np.inf)
@@ -163,7 +163,7 @@ def iterate(
     model: Model,
     run_plan: RunPlan,
     outputs: Outputs,
-    completion: Completion,
+    completion: KrylovCompletion,
     components: bool,
 ) -> tuple[Solved, Certified]:
     """Decompose by block Krylov, and write the results.
@@ -214,7 +214,7 @@ class _Iteration:
         self._space = Space(data.n_kept, null)
         self._adds_up = stages.runner.executor.adds_up
 
-    def run(self, completion: Completion) -> tuple[Solved, Certified] | None:
+    def run(self, completion: KrylovCompletion) -> tuple[Solved, Certified] | None:
         """All passes; None where components can't be told from 0 in this precision, and another follows."""
         stages, model, data = self._stages, self._model, self._data
         n_groups, keeps = len(data.names_of_sums), data.plan.keeps
@@ -345,7 +345,7 @@ class _Iteration:
 
     # What they find.
 
-    def _turn(self, summary: Summary, looks: int | None, exhausted: bool = False) -> Turn:
+    def _turn(self, summary: Summary, looks: int | None, exhausted: bool = False) -> KrylovStep:
         """What is found so far, and whether to go on."""
         settings = self._iteration
         name = (
@@ -354,23 +354,23 @@ class _Iteration:
             + (", nothing more" if exhausted else "")
         )
 
-        def compute() -> Turn:
+        def compute() -> KrylovStep:
             k = min(self._k, self._space.size)
             refines = self._last and in_double(self._run_plan) is not None
             found = found_in(self._space, summary.sketch, k, summary.squares, settings.tolerance, refines=refines)
             lost = self._lost(summary, found)
             if exhausted:
-                return Turn(found, 0, lost=lost)
+                return KrylovStep(found, 0, lost=lost)
             left = settings.max_passes - self._passes - self._last
             if looks is not None:
-                return Turn(found, int(looks + 1 < LOOKS and left > 0), lost=lost)
+                return KrylovStep(found, int(looks + 1 < LOOKS and left > 0), lost=lost)
             goes_on = left > 0 and self._pending(found, left)
             restarts = settings.restart and not goes_on and left > 0
-            return Turn(found, int(goes_on), int(restarts), lost)
+            return KrylovStep(found, int(goes_on), int(restarts), lost)
 
-        return self._once(name, compute, Turn.nothing())
+        return self._once(name, compute, KrylovStep.nothing())
 
-    def _pending(self, found: Found, left: int) -> bool:
+    def _pending(self, found: LeadingPairs, left: int) -> bool:
         """Whether another pass of the iteration would help a component that has not met the tolerance."""
         if self._space.complete or self._space.exhausted:
             return False
@@ -385,7 +385,7 @@ class _Iteration:
             return False  # the last pass is a step, too
         return bool(wanted.any())
 
-    def _met(self, found: Found) -> Any:
+    def _met(self, found: LeadingPairs) -> Any:
         """Which components have a bound within the tolerance; errors of products are those of the last pass, where that is in double."""
         noise = found.noise
         if self._last and in_double(self._run_plan) is not None:
@@ -393,7 +393,7 @@ class _Iteration:
         tolerance = self._iteration.tolerance
         return found.relative <= np.where(found.values > 0, tolerance, tolerance + ROUNDED * noise)
 
-    def _again(self, judge: Judge, turn: Turn) -> bool:
+    def _again(self, judge: Judge, turn: KrylovStep) -> bool:
         """Whether the last pass did not do what was expected of it, and there are passes left to make up for it."""
         self._passes = judge.passes
         space = judge.space
@@ -416,14 +416,14 @@ class _Iteration:
             )
         return bool(self._once(name, decide, np.zeros(1, np.int64))[0])
 
-    def _tell(self, found: Found) -> None:
+    def _tell(self, found: LeadingPairs) -> None:
         """Say what is known after a pass."""
         settings = self._iteration
         self._stages.progress.judge(
             self._passes, settings.max_passes, found.relative.tolist(), settings.tolerance, self._k
         )
 
-    def _lost(self, summary: Summary, found: Found) -> int:
+    def _lost(self, summary: Summary, found: LeadingPairs) -> int:
         """1 if components that may be there are 0 as far as products can tell, or known too badly for a last pass in double to mend."""
         data = self._data
         limit = min(data.n_samples - self._model.rules.centered, data.n_features - summary.features.left_out)
@@ -432,7 +432,7 @@ class _Iteration:
         known = (found.values > 0) & (clear | found.bulk)
         return int(summary.squares > 0 and int(known.sum()) < min(self._k, limit))
 
-    def _unmet(self, found: Found) -> str:
+    def _unmet(self, found: LeadingPairs) -> str:
         """The number of components that have not met the tolerance, in words."""
         return (
             f"{int((found.relative > self._iteration.tolerance).sum())} components above {self._iteration.tolerance:g}"
@@ -440,7 +440,7 @@ class _Iteration:
 
     # The result.
 
-    def _solved(self, summary: Summary, fill: Any, found: Found, restart: F64) -> tuple[Solved, Judge]:
+    def _solved(self, summary: Summary, fill: Any, found: LeadingPairs, restart: F64) -> tuple[Solved, Judge]:
         """The result of the iteration, in the form that the second pass takes."""
         data, model, k = self._data, self._model, self._k
         values, vectors = np.zeros(k), np.zeros((data.n_kept, k))

@@ -23,7 +23,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics import block_krylov
 from dpca.numerics.accumulators import Accumulator
 from dpca.numerics.accumulators.block_product import BlockProduct, Product
-from dpca.numerics.accumulators.grouped import Grouped
+from dpca.numerics.accumulators.grouped import GroupedMatrices
 from dpca.numerics.accumulators.tallies import Moments, Present
 from dpca.numerics.certificate import check_products
 from dpca.numerics.gram_matrix import GramMatrix
@@ -105,10 +105,10 @@ class FirstProduct(FirstPass):
         """The block, as windows have left it."""
         return self._block
 
-    def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Grouped:
+    def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> GroupedMatrices:
         if not self._windowed:
             return self._multiplied(attempt, present, self._block, attempt.rung.name, None)
-        total: Grouped | None = None
+        total: GroupedMatrices | None = None
         of_windows = list(windows(self._data.n_spans))
         for number, spans in enumerate(of_windows):
             name = f"{attempt.rung.name}, window {number + 1} of {len(of_windows)}"
@@ -138,7 +138,7 @@ class FirstProduct(FirstPass):
         name: str,
         spans: tuple[int, ...] | None,
         passes: int = 1,
-    ) -> Grouped:
+    ) -> GroupedMatrices:
         """The product over all spans, or some, of each group; `passes` as of `Stages.read`."""
         data, samples = self._data, self._data.keeps_samples
         writes = self._to_write if samples else ()
@@ -147,7 +147,7 @@ class FirstProduct(FirstPass):
             work = Some(work, spans, work.writes)
         own = block if self._roots is None else block * self._roots[:, None]
         begin = partial(product_with, own, data.plan, self._rules, self._columns)
-        empty = Grouped.empty(len(data.names_of_sums), 0, begin)
+        empty = GroupedMatrices.empty(len(data.names_of_sums), 0, begin)
         means = None if present is None else present.means
         stage = Stage(
             name=name,
@@ -155,7 +155,7 @@ class FirstProduct(FirstPass):
             work=work,
             shared=(own,) if samples else (means, own),
             empty=empty,
-            merge=Grouped.merge,
+            merge=GroupedMatrices.merge,
             like=of_span(empty),
             preview=partial(self._so_far, own, work.n_parts),
             of_parts=data.n_spans,
@@ -164,7 +164,7 @@ class FirstProduct(FirstPass):
         )
         return self._stages.read(stage, lambda sums: sums.counts, passes)
 
-    def _so_far(self, block: F64, n_spans: int, sums: Grouped, spans: int) -> Preview:
+    def _so_far(self, block: F64, n_spans: int, sums: GroupedMatrices, spans: int) -> Preview:
         total = sum(one.tally.total for one in sums.sums)
         product = about_mean(np.asarray(sum(one.matrix for one in sums.sums)), self._data, self._rules)
         return Preview(spans, n_spans, leading_shares(block, product, total))
@@ -203,7 +203,7 @@ class FirstProduct(FirstPass):
             standard=standard,
         )
 
-    def _of_groups(self, sums: Grouped, attempt: Attempt, summary: Summary) -> tuple[GramMatrix, ...]:
+    def _of_groups(self, sums: GroupedMatrices, attempt: Attempt, summary: Summary) -> tuple[GramMatrix, ...]:
         return ()
 
     def _gram(self, accumulator: Accumulator, attempt: Attempt, summary: Summary) -> None:

@@ -22,7 +22,7 @@ from dpca.store.ledger import Damaged, Ledger
 from dpca.store.outputs import Outputs
 
 
-class Decomposed(Protocol):
+class RungResult(Protocol):
     """A decomposition that is computed from the sum of a pass."""
 
     @property
@@ -38,7 +38,7 @@ class Decomposed(Protocol):
         ...
 
 
-D = TypeVar("D", bound=Decomposed)
+D = TypeVar("D", bound=RungResult)
 
 
 class Completion(Protocol[D]):

@@ -11,7 +11,7 @@ from dpca.config.inputs import Input
 from dpca.config.schema import Config
 from dpca.errors import DataError, DpcaError, InputError
 from dpca.methods.record import changes_of, fields_of
-from dpca.numerics.known import Known
+from dpca.numerics.known import KnownGram
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup, Groups
 from dpca.store.arrays import GROUP
@@ -32,9 +32,9 @@ class Extension:
     """Whether new samples may have names or values of old ones."""
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownGram:
         """The products of its samples; they are read when they are needed."""
-        return Known(self.result.n_samples, rung_of(self.result), self._rows, self.repeats)
+        return KnownGram(self.result.n_samples, rung_of(self.result), self._rows, self.repeats)
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from dpca.methods.passes import first_span_of_features, first_span_of_samples, p
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import Accumulator, nothing
 from dpca.numerics.accumulators.border import Border, repeated
-from dpca.numerics.accumulators.gram import Gram
-from dpca.numerics.accumulators.grouped import BlockFactors, Grouped, OfCells, weigh
+from dpca.numerics.accumulators.gram import GramAccumulator
+from dpca.numerics.accumulators.grouped import BlockFactors, GroupedMatrices, OfCells, weigh
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
 from dpca.numerics.certificate import check_products
-from dpca.numerics.gram_matrix import Features, GramMatrix
+from dpca.numerics.gram_matrix import GramMatrix, SummedFeatures
 from dpca.numerics.panels import FeatureCounts, Means
 from dpca.numerics.preview import Preview, leading_shares
 from dpca.numerics.sketch import Sketch
@@ -140,12 +140,12 @@ class FirstPass:
             fill=fill,
         )
 
-    def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Grouped:
+    def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> GroupedMatrices:
         """The sum over all spans, of each group."""
         data, samples, n_known = self._data, self._data.keeps_samples, self._model.n_known(attempt.rung)
         writes = self._to_write if samples and not written else ()
         begin = partial(nothing, attempt.rung.solver, data.plan, self._rules, self._columns, n_known)
-        start = partial(Grouped.empty, len(data.names_of_sums), data.n_folds, begin)
+        start = partial(GroupedMatrices.empty, len(data.names_of_sums), data.n_folds, begin)
         empty = start()
         stage = Stage(
             name=attempt.rung.name,
@@ -153,10 +153,10 @@ class FirstPass:
             work=data.work(self._rules, attempt.rung, outputs=self._outputs, writes=writes, n_known=n_known),
             shared=() if samples else (None if present is None else present.means,),
             empty=empty,
-            merge=Grouped.merge,
+            merge=GroupedMatrices.merge,
             like=of_span(empty),
             preview=partial(self._preview, present),
-            together=None if self._together == 1 else Together(self._together, start, Grouped.join, of_span),
+            together=None if self._together == 1 else Together(self._together, start, GroupedMatrices.join, of_span),
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes,
         )
@@ -169,7 +169,7 @@ class FirstPass:
         writes = self._rules.finds(self._data.weighted)
         return (*writes, REGRESSION) if writes and self._data.regression is not None else writes
 
-    def _bordered(self, sums: Grouped) -> Grouped:
+    def _bordered(self, sums: GroupedMatrices) -> GroupedMatrices:
         """The matrices of all samples, with the products that were known."""
         known = self._model.known
         assert known is not None
@@ -181,13 +181,13 @@ class FirstPass:
                 "Leave it out; or, if samples may be alike, add --resume --allow-repeats: the first pass is not read again.",
             )
         borders = [one for one in sums.sums if isinstance(one, Border)]
-        return Grouped(
+        return GroupedMatrices(
             tuple(
                 border.whole(partial(known.rows, number), self._rules.center) for number, border in enumerate(borders)
             )
         )
 
-    def _over_samples(self, sums: Grouped, attempt: Attempt) -> tuple[Accumulator, Summary]:
+    def _over_samples(self, sums: GroupedMatrices, attempt: Attempt) -> tuple[Accumulator, Summary]:
         """The sum over the groups, and its summary; the sums are centred, weighted and scaled in place."""
         rules, data, weighted = self._rules, self._data, self._data.sample_weights
         difference = max(self._confirmed(one, attempt) for one in sums.every)
@@ -216,7 +216,7 @@ class FirstPass:
                 weigh(one, float(factor))
         total = sums.total()
         sketch = self._sketch(total)
-        if isinstance(total, Gram) and divided:
+        if isinstance(total, GramAccumulator) and divided:
             total.semidefinite = False
         summary = Summary(
             exact=total.exact,
@@ -255,7 +255,7 @@ class FirstPass:
         compared = one.compared(self._rules.center and over_samples, self._shares, self._columns)
         return check_products(*compared, attempt.rung.dtype)
 
-    def _left_out(self, sums: Grouped) -> FeatureCounts:
+    def _left_out(self, sums: GroupedMatrices) -> FeatureCounts:
         """The features that are constant or left out, in all groups."""
         features = FeatureCounts()
         for one in sums.sums:
@@ -314,22 +314,22 @@ class FirstPass:
         data = self._data
         if not data.keeps_samples:
             return None
-        features = Features(data.n_features, summary.features, data.names)
+        features = SummedFeatures(data.n_features, summary.features, data.names)
         pairs = self._rules.missing == "pairwise"
         return _gram_of(accumulator, attempt, summary, features, summary.sketch, summary.counts, pairs)
 
-    def _of_groups(self, sums: Grouped, attempt: Attempt, summary: Summary) -> tuple[GramMatrix, ...]:
+    def _of_groups(self, sums: GroupedMatrices, attempt: Attempt, summary: Summary) -> tuple[GramMatrix, ...]:
         """The sums of several named groups as Gram matrices."""
         found = []
         for one, size in zip(sums.named, self._data.sizes_of_sums[: len(sums.named)], strict=True):
             tally = one.tally
             assert isinstance(tally, FeatureTally)
-            features = Features(size, tally.features)
+            features = SummedFeatures(size, tally.features)
             pairs = self._rules.missing == "pairwise"
             found.append(_gram_of(one, attempt, summary, features, self._sketch(one), tally.counts, pairs))
         return tuple(found)
 
-    def _divide(self, sums: Grouped, features: FeatureCounts) -> None:
+    def _divide(self, sums: GroupedMatrices, features: FeatureCounts) -> None:
         """K_g times d over the number of features that both samples have, of all groups, in place.
 
         The sketches follow: they measured errors of the products, which are multiplied by d over that number, too. The
@@ -382,7 +382,7 @@ class FirstPass:
         except Damaged:  # the sum gives it again
             return None
 
-    def _preview(self, present: Present | None, sums: Grouped, spans: int) -> Preview:
+    def _preview(self, present: Present | None, sums: GroupedMatrices, spans: int) -> Preview:
         """The leading eigenvalues of what has been added up so far; none where groups are scaled, or known products added, at the end."""
         unfinished = isinstance(sums.sums[0], Border)
         if unfinished or self._model.block_scaling != "none":
@@ -395,7 +395,7 @@ class FirstPass:
         return Preview(spans, self._data.n_spans, shares)
 
 
-def of_span(empty: Grouped) -> OfCells:
+def of_span(empty: GroupedMatrices) -> OfCells:
     """A value of the types that a span gives."""
     one = np.zeros(1, np.int64)
     return OfCells(one, one, empty.sums[:1])
@@ -405,7 +405,7 @@ def _gram_of(
     one: Accumulator,
     attempt: Attempt,
     summary: Summary,
-    features: Features,
+    features: SummedFeatures,
     sketch: Sketch,
     counts: Counts,
     pairs: bool,

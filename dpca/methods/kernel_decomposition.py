@@ -29,7 +29,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import caveats, certify
-from dpca.numerics.gram_matrix import Features, GramMatrix
+from dpca.numerics.gram_matrix import GramMatrix, SummedFeatures
 from dpca.numerics.sketch import Sketch
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
@@ -126,7 +126,7 @@ def decompose_kernels(
     write_cases(outputs, solved.cases, model, dims)
     outputs.gather()
     outputs.finish()
-    counts, features = (Counts(), Features(0)) if gram is None else (gram.counts, gram.features)
+    counts, features = (Counts(), SummedFeatures(0)) if gram is None else (gram.counts, gram.features)
     return KernelDecomposition(
         plan=plan,
         spectrum=solved.cases[0].spectrum,

@@ -28,7 +28,7 @@ from dpca.numerics.accumulators.block_product import Product
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.ladder import BLOCK_KRYLOV
-from dpca.numerics.panels import Means, Panel, Rules
+from dpca.numerics.panels import Means, Rules, SlabPanel
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import second_pass
 from dpca.planning.forecast import EXPECTED_PASSES, Rates
@@ -177,17 +177,17 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     measured = BackprojectionPartial.empty(m, task.n_components, columns)
     alpha = np.ones((m, task.n_components), work.working_dtype)
 
-    def per_value(step: Callable[[Iterator[Panel]], object]) -> float:
+    def per_value(step: Callable[[Iterator[SlabPanel]], object]) -> float:
         began = time.perf_counter()
         step(standardizer.panels(raw))
         return (time.perf_counter() - began) / raw.size
 
-    def accumulate(panels: Iterator[Panel]) -> None:
+    def accumulate(panels: Iterator[SlabPanel]) -> None:
         for _ in solver.of_slab(panels):
             pass
         solver.close()
 
-    def project_back(panels: Iterator[Panel]) -> None:
+    def project_back(panels: Iterator[SlabPanel]) -> None:
         for panel in panels:
             measured.add(panel.matrix, alpha)
 

@@ -14,9 +14,9 @@ from dpca.execution.stage import Runner, Stage
 from dpca.methods.applying import (
     N_MEASURED,
     RECONSTRUCTION,
-    Measured,
     Projection,
     Reconstruction,
+    ScoredSamples,
     Scores,
     projection_span,
     reconstruction_span,
@@ -25,7 +25,7 @@ from dpca.numerics import preprocess
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged, held_to_read
-from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
+from dpca.planning.runplan import HeldArray, Process, RunPlan, Scratch, Workers
 from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts
 from dpca.sources import Source
@@ -71,7 +71,7 @@ def plan_projection(
             **held_of_regression(fitted, plan.tile_width, 2 * plan.slab_width, plan.n_samples * plan.block_width),
             "scores of a span": 2 * scores,
         }
-        sums = [Array("scores", scores, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks)]
+        sums = [HeldArray("scores", scores, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks)]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _projection_readings(source.layout, samples_axis, n_components)
@@ -120,7 +120,7 @@ def project(
     rules: Rules,
     run_plan: RunPlan,
     runner: Runner,
-    receive: Callable[[slice, F64, Measured], None],
+    receive: Callable[[slice, F64, ScoredSamples], None],
     name: str = "transform",
     regressors: F64 | None = None,
 ) -> None:
@@ -138,7 +138,7 @@ def project(
     assert run_plan.groups is not None
 
     def split(group: slice, sums: F64) -> None:
-        receive(group, sums[:, :-N_MEASURED], Measured(*sums[:, -N_MEASURED:].T))
+        receive(group, sums[:, :-N_MEASURED], ScoredSamples(*sums[:, -N_MEASURED:].T))
 
     runner.run(
         Stage(
@@ -148,8 +148,8 @@ def project(
                 source, run_plan.plan, rules, np.dtype(np.float64), groups=run_plan.groups, regressors=regressors
             ),
             shared=(fitted,),
-            empty=Groups.of(run_plan, np.zeros((0, 0)), operator.add, split),
-            merge=Groups.add,
+            empty=SampleGroups.of(run_plan, np.zeros((0, 0)), operator.add, split),
+            merge=SampleGroups.add,
             like=np.zeros((0, 0)),
             concurrency=run_plan.concurrency,
             n_bytes=source.layout.bytes,
@@ -158,7 +158,7 @@ def project(
 
 
 @dataclass
-class Groups:
+class SampleGroups:
     """Sums over the spans of each group of samples, one group after the other; each complete sum is handed over."""
 
     n_added: int
@@ -222,7 +222,7 @@ def plan_reconstruction(
             **held_of_regression(fitted, plan.slab_width, 0, plan.n_samples * plan.slab_width),
             "chunk being written": held_to_write(chunk),
         }
-        chosen = [Array("numbers of the samples", 8 * layout.shape[samples_axis])]
+        chosen = [HeldArray("numbers of the samples", 8 * layout.shape[samples_axis])]
         return arranged({"reconstruct": task}, {"reconstruct": chosen}, [], workers, threads, coordinates)
 
     return first_that_fits(layout, _reconstruction_readings(layout, samples_axis), workers, NO_SCRATCH, forecast)

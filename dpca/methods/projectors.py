@@ -18,12 +18,12 @@ from dpca.execution.stage import Runner
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.kernels.preimages import held_to_find, is_flat, weights_of
 from dpca.methods.against import Combinations
-from dpca.methods.applying import Measured, Scores
+from dpca.methods.applying import ScoredSamples, Scores
 from dpca.methods.kernel_matrix import check_columns, kernel_rows
 from dpca.methods.projection import plan_projection, plan_reconstruction, project, reconstruct
 from dpca.methods.record import changes_of
 from dpca.methods.recorded import input_of
-from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
+from dpca.methods.training import TrainingPlan, cross, plan_cross, plan_preimages, preimages
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.planning.runplan import RunPlan, Workers
@@ -84,11 +84,11 @@ class Absent:
         self._kept: dict[str, F64] = {}
         self._absent: dict[str, F64] = {}
 
-    def of(self, name: str) -> Callable[[slice, Measured], None]:
+    def of(self, name: str) -> Callable[[slice, ScoredSamples], None]:
         """What takes note of the samples of an input, by the name of its stage."""
         kept, absent = (found.setdefault(name, np.zeros(self._n_samples)) for found in (self._kept, self._absent))
 
-        def receive(group: slice, measured: Measured) -> None:
+        def receive(group: slice, measured: ScoredSamples) -> None:
             kept[group], absent[group] = measured.kept, measured.absent
 
         return receive
@@ -133,7 +133,7 @@ class ByComponents:
     """The name of the stage."""
     regressors: F64 | None = None
     """Of the samples, (samples, p), if the fit subtracts a regression."""
-    receive_measured: Callable[[slice, Measured], None] | None = None
+    receive_measured: Callable[[slice, ScoredSamples], None] | None = None
     """Called with each group before its scores, and with what belongs to them."""
     run_plan: RunPlan = field(init=False)
 
@@ -150,7 +150,7 @@ class ByComponents:
         return self.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
-        def of_group(group: slice, scores: F64, measured: Measured) -> None:
+        def of_group(group: slice, scores: F64, measured: ScoredSamples) -> None:
             if self.receive_measured is not None:
                 self.receive_measured(group, measured)
             receive(group, scores)
@@ -384,9 +384,9 @@ class ByKernel:
     axis: int
     regressors: tuple[F64 | None, F64 | None] = (None, None)
     """Of the training samples and of the new ones, if the fit subtracts a regression."""
-    receive_measured: Callable[[slice, Measured], None] | None = None
+    receive_measured: Callable[[slice, ScoredSamples], None] | None = None
     """As in `ByComponents`."""
-    beside: Beside = field(init=False)
+    beside: TrainingPlan = field(init=False)
     name: ClassVar[str] = "transform"
 
     @property
@@ -404,7 +404,7 @@ class ByKernel:
         return self.beside.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
-        def of_group(group: slice, inner: Inner, measured: Measured) -> None:
+        def of_group(group: slice, inner: Inner, measured: ScoredSamples) -> None:
             if self.receive_measured is not None:
                 self.receive_measured(group, measured)
             eps = float(np.finfo(self.kernel.rung.dtype).eps)

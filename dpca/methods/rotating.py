@@ -22,8 +22,8 @@ from dpca.methods.passes import Sweep, orthogonalize_span
 from dpca.methods.second_pass import in_hand
 from dpca.methods.solve import Solved
 from dpca.methods.stages import Stages
-from dpca.numerics.fourth_moments import Loadings, Moments, added, n_sums
-from dpca.numerics.rotation import OBLIQUE, Rotating, Rotation, add_targets, mixed, promax
+from dpca.numerics.fourth_moments import FourthMoments, Loadings, added, n_sums
+from dpca.numerics.rotation import OBLIQUE, Rotating, RotationResult, add_targets, mixed, promax
 from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.turns import Turn
 from dpca.store.arrays import Dims, of_group
@@ -125,7 +125,7 @@ class Rotator:
             return told
         variances = spectrum.explained_variance[:k]
         found = self._found(solved, variances)
-        rotation = Rotation(variances, found.matrix)
+        rotation = RotationResult(variances, found.matrix)
         overlap_error = None
         if self.data.keeps_samples:
             with blas_threads(1):
@@ -157,7 +157,7 @@ class Rotator:
             "not_reliable": mixed(certificate, k),
         }
 
-    def _write(self, rotation: Rotation, spectrum: Spectrum) -> None:
+    def _write(self, rotation: RotationResult, spectrum: Spectrum) -> None:
         """Write what has no axis of features or samples."""
         variance, share = rotation.explained_variance, spectrum.divisor / spectrum.total
         matrix = np.zeros((spectrum.n_components, len(variance)))  # 0 for components that are not rotated
@@ -196,14 +196,14 @@ class Rotator:
 
         moments = sums("fourth moments", moments_span, (n_sums(k),))
         oblique = self.asked.kind == "promax"
-        first = self._once("rotation", lambda: self._turned(Moments.of(moments, k), variances, oblique))
+        first = self._once("rotation", lambda: self._turned(FourthMoments.of(moments, k), variances, oblique))
         if not oblique:
             return first
         targets = sums("promax target", targets_span, (k, k), first.matrix, self.asked.power)
 
         def turned() -> Turn:
-            matrix = promax(Moments.of(moments, k), first.matrix, targets)
-            return replace(first, matrix=Rotation(variances, matrix).ordered.matrix)
+            matrix = promax(FourthMoments.of(moments, k), first.matrix, targets)
+            return replace(first, matrix=RotationResult(variances, matrix).ordered.matrix)
 
         return self._once("rotation to promax", turned)
 
@@ -217,7 +217,7 @@ class Rotator:
         ledger = self.stages.ledger
         return single() if ledger is None else ledger.once(name, single, Turn(np.zeros((0, 0))))
 
-    def _turned(self, moments: Moments, variances: F64, unordered: bool) -> Turn:
+    def _turned(self, moments: FourthMoments, variances: F64, unordered: bool) -> Turn:
         found = self.asked.turn(moments, variances)
         if found is None:
             raise AssumptionError(
@@ -268,7 +268,7 @@ class Rotator:
             self._publish(pending, final)
         return overlap
 
-    def _scores_rotated(self, solved: Solved, rotation: Rotation) -> Rotation:
+    def _scores_rotated(self, solved: Solved, rotation: RotationResult) -> RotationResult:
         """Write the rotated scores of samples that stream by; returns the rotation with its signs."""
         stage, final, k = "rotated scores", "rotated_scores", len(rotation.variances)
         pending, plan = in_hand(final, stage), self.data.plan

@@ -28,7 +28,7 @@ from dpca.methods.passes import (
 from dpca.methods.solve import Solved, in_double, of_factors, without_missed
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
-from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
+from dpca.numerics.backproject import BackprojectionPartial, MeasuredFit, Ritz, is_orthonormal, orthogonalizer
 from dpca.numerics.certificate import confirmed
 from dpca.numerics.sketch import SAFETY, Sketch, norms
 from dpca.numerics.spectrum import REFINED, Spectrum, judged, reciprocal
@@ -138,7 +138,7 @@ class SecondPass:
         if len(sums) > 1:
             turn = np.eye(len(overlap)) if transform is None else transform
             solved = replace(solved, shares=np.array([np.diagonal(turn @ one.overlap @ turn.T) for one in sums]))
-        measured = Measured(
+        measured = MeasuredFit(
             overlap=overlap,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
             before=None if transform is None else partial.overlap,
@@ -167,7 +167,7 @@ class SecondPass:
         spectrum = spectrum.signed(signs)
         weights = reciprocal(to_scores)
         scores_overlap = weights[:, None] * overlap * weights
-        measured = Measured(
+        measured = MeasuredFit(
             overlap=spectrum.vectors.T @ spectrum.vectors,
             scores_overlap=scores_overlap,
             before=None if is_orthonormal(partial.overlap, nonzero, DOUBLE) else partial.overlap,

@@ -14,7 +14,7 @@ from dpca.methods.first_pass import Summary, Summed
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.accumulators.factors import Factors
-from dpca.numerics.backproject import Measured, Ritz
+from dpca.numerics.backproject import MeasuredFit, Ritz
 from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_KNOWN, NOT_MET, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
@@ -56,7 +56,7 @@ class Solved:
     """Bi-cross-validation, where groups of features were added up for it."""
     negative: F64 | None = None
     """Negative eigenvalues of a matrix of pairs; None for the Gram matrix of an X, which has none."""
-    measured: Measured | None = None
+    measured: MeasuredFit | None = None
     """Measurements of the second pass, once it is done."""
     shares: F64 | None = None
     """The share of each group of several in each component, (groups, n_components); None before it is known."""

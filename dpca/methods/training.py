@@ -20,14 +20,14 @@ from dpca.errors import writing
 from dpca.execution.stage import Runner, Stage
 from dpca.kernels.kernel import Inner
 from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
-from dpca.methods.applying import Measured
+from dpca.methods.applying import ScoredSamples
 from dpca.methods.passes import Pass
-from dpca.methods.projection import Groups
+from dpca.methods.projection import SampleGroups
 from dpca.numerics import preprocess
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged
-from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
+from dpca.planning.runplan import HeldArray, Process, RunPlan, Scratch, Workers
 from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width, common_chunks
 from dpca.sources import Source
@@ -45,7 +45,7 @@ NO_SCRATCH = Scratch("", 0)
 
 
 @dataclass(frozen=True)
-class Beside:
+class TrainingPlan:
     """A plan of the training data, and one of other samples with the same cuts of features."""
 
     run_plan: RunPlan
@@ -61,7 +61,7 @@ def plan_cross(
     workers: Workers,
     coordinates: Mapping[str, int] = {},
     n_regressors: int = 0,
-) -> Beside:
+) -> TrainingPlan:
     """The plan of inner products of new samples with the samples of a fit.
 
     Slabs end where chunks of both end, so that each chunk is decoded once; if such slabs do not fit the memory, chunks
@@ -95,15 +95,15 @@ def plan_cross(
             "part being written to the ledger": held_to_keep(cross),
         }
         sums = [
-            Array("inner products", cross, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks),
-            Array("kernel and its parts", 2 * cross),
+            HeldArray("inner products", cross, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks),
+            HeldArray("kernel and its parts", 2 * cross),
         ]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _cross_readings(training.layout, axis, new.layout, new_axis)
     run_plan = first_that_fits(training.layout, readings, workers, NO_SCRATCH, forecast)
     check_sharing(training, replace(run_plan, groups=None))
-    return Beside(run_plan, _plan_beside(run_plan.plan, new.layout, new_axis, _largest(run_plan)))
+    return TrainingPlan(run_plan, _plan_beside(run_plan.plan, new.layout, new_axis, _largest(run_plan)))
 
 
 def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> Iterator[RunPlan]:
@@ -161,9 +161,9 @@ def cross(
     fitted: Fitted,
     rules: Rules,
     dtype: np.dtype[Any],
-    beside: Beside,
+    beside: TrainingPlan,
     runner: Runner,
-    receive: Callable[[slice, Inner, Measured], None],
+    receive: Callable[[slice, Inner, ScoredSamples], None],
     regressors: tuple[F64 | None, F64 | None] = (None, None),
 ) -> None:
     """Inner products of new samples with the samples of a fit, less its means and divided by its scales, in one pass.
@@ -199,8 +199,8 @@ def cross(
                 new=Pass(new, beside.new, rules, dtype, regressors=regressors[1]),
             ),
             shared=(fitted,),
-            empty=Groups.of(run_plan, empty, Cross.add, receive_sums),
-            merge=Groups.add,
+            empty=SampleGroups.of(run_plan, empty, Cross.add, receive_sums),
+            merge=SampleGroups.add,
             like=empty,
             concurrency=run_plan.concurrency,
             n_bytes=training.layout.bytes * len(run_plan.groups) + new.layout.bytes,
@@ -272,7 +272,7 @@ def plan_preimages(
             "samples of a slab": slab + 2 * m * plan.panel_width * 8,
             "chunk being written": held_to_write(slab),
         }
-        sums = [Array("weights, and what they are found with", to_find)]
+        sums = [HeldArray("weights, and what they are found with", to_find)]
         return arranged({"reconstruct": task}, {"reconstruct": sums}, [], workers, threads, coordinates)
 
     def readings() -> Iterator[RunPlan]:

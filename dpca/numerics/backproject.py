@@ -23,7 +23,7 @@ TURNED = 1e-6
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFit:
     """Measurements of components and scores, complete after the last span."""
 
     overlap: F64

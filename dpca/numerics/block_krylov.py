@@ -373,7 +373,7 @@ def _ratio(size: float, degree: int) -> float:
 
 
 @dataclass(frozen=True)
-class Found:
+class LeadingPairs:
     """What a space says of the leading eigenpairs."""
 
     values: F64
@@ -437,7 +437,7 @@ def found_in(
     *,
     renewed: Renewed | None = None,
     refines: bool = False,
-) -> Found:
+) -> LeadingPairs:
     """The k leading eigenpairs, with their bounds; fewer where the space is smaller.
 
     Parameters
@@ -463,7 +463,7 @@ def found_in(
     above = most_of(space, trace)
     values = half.values**2
     more, later, last = foreseen(space, pairs, 0 * errors if refines else errors, trace, k, tolerance)
-    return Found(
+    return LeadingPairs(
         values=values[:k],
         upper=upper_bounds(pairs, errors, above)[:k],
         residuals=pairs.residuals[:k] + errors[:k] + np.abs(values - theta)[:k],

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, PrecisionError
-from dpca.numerics.backproject import Measured
+from dpca.numerics.backproject import MeasuredFit
 from dpca.numerics.block_krylov import BULK
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
@@ -105,7 +105,7 @@ def check_products(sums: F64, squares: F64, working_dtype: Any) -> float:
     return float(differences[worst])
 
 
-def confirmed(spectrum: Spectrum, measured: Measured) -> Spectrum:
+def confirmed(spectrum: Spectrum, measured: MeasuredFit) -> Spectrum:
     """The same spectrum, with an infinite error for every component that the second pass refutes."""
     refuted = measured.misfit > CONFIRMED * spectrum.singular_values
     errors, off = (np.where(refuted, np.inf, known) for known in (spectrum.errors, spectrum.known_off))
@@ -118,7 +118,7 @@ def certify(
     *,
     exact: bool,
     trace_difference: float,
-    measured: Measured | None = None,
+    measured: MeasuredFit | None = None,
     negative: F64 | None = None,
     effective_samples: float | None = None,
     iterated: Certified | None = None,

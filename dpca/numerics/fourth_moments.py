@@ -75,7 +75,7 @@ def added(sums: F64, loadings: F64) -> None:
 
 
 @dataclass(frozen=True)
-class Moments:
+class FourthMoments:
     """Fourth moments as a symmetric matrix of pairs: entry (ab, cd) is the sum over features of l_a l_b l_c l_d."""
 
     k: int
@@ -84,7 +84,7 @@ class Moments:
     """(k (k + 1) / 2, the same); pair (a, b) with a <= b has number b (b + 1) / 2 + a."""
 
     @classmethod
-    def of(cls, sums: F64, k: int) -> Moments:
+    def of(cls, sums: F64, k: int) -> FourthMoments:
         """The moments of k maps, and of ones, from their sums."""
         k += 1
         pairs, place = np.empty((_n_pairs(k), _n_pairs(k))), 0
@@ -118,19 +118,19 @@ class Moments:
         return np.asarray(self.pairs[0, _number(np.minimum.outer(each, each), np.maximum.outer(each, each))])
 
     @property
-    def fourth(self) -> Moments:
+    def fourth(self) -> FourthMoments:
         """Those of degree four alone: without the column of ones."""
         firsts, seconds = members(self.k)
         kept = np.flatnonzero((firsts > 0) & (seconds > 0))
-        return Moments(self.k - 1, self.pairs[np.ix_(kept, kept)])
+        return FourthMoments(self.k - 1, self.pairs[np.ix_(kept, kept)])
 
-    def turned(self, matrix: F64) -> Moments:
+    def turned(self, matrix: F64) -> FourthMoments:
         """Moments of other columns, (k, k') combinations of these."""
         k = matrix.shape[1]
         (a, b), (i, j) = members(self.k), members(k)
         turn = matrix[np.ix_(a, i)] * matrix[np.ix_(b, j)]
         turn += np.where((a != b)[:, None], matrix[np.ix_(b, i)] * matrix[np.ix_(a, j)], 0.0)
-        return Moments(k, turn.T @ self.pairs @ turn)
+        return FourthMoments(k, turn.T @ self.pairs @ turn)
 
     def cubes(self, matrix: F64) -> F64:
         """Sums of l_a (l R)_j^3 for combinations R of the columns, (k, k'): (k, k')."""

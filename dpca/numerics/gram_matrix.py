@@ -21,7 +21,7 @@ UNKNOWN = 32
 
 
 @dataclass(frozen=True)
-class Features:
+class SummedFeatures:
     """The features that a matrix over samples is summed over."""
 
     total: int
@@ -56,7 +56,7 @@ class GramMatrix:
     """c = m~' m~."""
     norms2: F64
     """Squared norm of each sample in X_c, added up without products, (n,)."""
-    features: Features
+    features: SummedFeatures
     rung: Rung
     """Solver and precision of the products."""
     exact: bool

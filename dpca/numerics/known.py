@@ -10,7 +10,7 @@ from dpca.types import F64
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownGram:
     """The Gram matrix of the first samples."""
 
     n_samples: int

@@ -137,7 +137,7 @@ class FeatureCounts:
 
 
 @dataclass
-class Panel:
+class SlabPanel:
     """A preprocessed part of a slab; valid until the next panel."""
 
     start: int
@@ -155,7 +155,7 @@ class Panel:
 
 
 @dataclass
-class FeaturePanel(Panel):
+class FeaturePanel(SlabPanel):
     """Some features with all their samples: columns of X_c, (n_samples, features)."""
 
     mean: F64
@@ -198,7 +198,7 @@ class AppliedPanel:
 
 
 @dataclass
-class SamplePanel(Panel):
+class SamplePanel(SlabPanel):
     """Some samples with all their features: columns of X_c', about the means of these samples, (n_features, samples)."""
 
     origin: F64

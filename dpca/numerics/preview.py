@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpca.numerics.accumulators import Accumulator
-from dpca.numerics.accumulators.grouped import Grouped
+from dpca.numerics.accumulators.grouped import GroupedMatrices
 from dpca.types import F64
 
 PREVIEWS = 10
@@ -36,7 +36,9 @@ def is_due(spans: int, n_spans: int) -> bool:
     return spans < n_spans and PREVIEWS * spans // n_spans > PREVIEWS * (spans - 1) // n_spans
 
 
-def leading_shares(partial: Accumulator | Grouped, center: bool, factors: F64 | None = None) -> tuple[float, ...]:
+def leading_shares(
+    partial: Accumulator | GroupedMatrices, center: bool, factors: F64 | None = None
+) -> tuple[float, ...]:
     """Shares of the sum of squares that the leading components have.
 
     Parameters

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from dpca.numerics.fourth_moments import Loadings, Moments
+from dpca.numerics.fourth_moments import FourthMoments, Loadings
 from dpca.numerics.spatial_ica import fastica, jade, whitened, whitening
 from dpca.numerics.turns import Turn, iterated, orthogonal
 from dpca.types import F64
@@ -53,7 +53,7 @@ class Rotating:
         scales = np.sqrt(variances) if self.of_loadings else np.ones_like(variances)
         return Loadings.of(scales, self.normalize and self.of_loadings, n_features)
 
-    def turn(self, moments: Moments, variances: F64) -> tuple[Rotation, Turn] | None:
+    def turn(self, moments: FourthMoments, variances: F64) -> tuple[RotationResult, Turn] | None:
         """The rotation that the moments give, and the iteration behind it; for promax it is varimax, which its target needs.
 
         Returns
@@ -62,16 +62,16 @@ class Rotating:
         """
         if self.of_loadings:
             found = varimax(moments)
-            return Rotation(variances, found.matrix), found
+            return RotationResult(variances, found.matrix), found
         white = whitening(moments)
         if white is None:
             return None
         sources = whitened(moments, white)
         found = jade(sources) if self.kind == "jade" else fastica(sources, deflation=self.algorithm == "deflation")
-        return Rotation.of_maps(variances, white @ found.matrix), found
+        return RotationResult.of_maps(variances, white @ found.matrix), found
 
 
-def varimax(moments: Moments) -> Turn:
+def varimax(moments: FourthMoments) -> Turn:
     """The orthogonal R that makes the sum over columns of the variance of squared loadings as large as it can.
 
     Kaiser, Psychometrika 23, 1958, for all columns at once, R <- orthogonal part of L'(Y^3 - Y diag(1/d sum Y^2)) with
@@ -103,7 +103,7 @@ def add_targets(sums: F64, loadings: F64, turn: F64, power: float) -> None:
     sums += turned @ (np.sign(turned) * np.abs(turned) ** power).T
 
 
-def promax(moments: Moments, turn: F64, targets: F64) -> F64:
+def promax(moments: FourthMoments, turn: F64, targets: F64) -> F64:
     """The oblique R of promax: R_varimax T, T = (Y'Y)^-1 Y'P with target P = sign(Y) |Y|^power.
 
     Hendrickson and White, British Journal of Statistical Psychology 17, 1964. The columns of T are scaled so that (T'T)^-1,
@@ -124,7 +124,7 @@ def _unit(matrix: F64) -> F64:
 
 
 @dataclass(frozen=True)
-class Rotation:
+class RotationResult:
     """A rotation R of leading components, and what it makes of them."""
 
     variances: F64
@@ -161,7 +161,7 @@ class Rotation:
         return np.asarray((inverse / np.sqrt(self.variances)[:, None]) * np.sqrt(self.explained_variance), np.float64)
 
     @property
-    def ordered(self) -> Rotation:
+    def ordered(self) -> RotationResult:
         """The same with explained variances descending."""
         return replace(self, matrix=self.matrix[:, np.argsort(-self.explained_variance, kind="stable")])
 
@@ -170,7 +170,7 @@ class Rotation:
         """Signs that make the entry of largest magnitude in each column positive, from its least and largest entry."""
         return np.where(-low > high, -1.0, 1.0)
 
-    def signed(self, signs: F64) -> Rotation:
+    def signed(self, signs: F64) -> RotationResult:
         """The same with a sign for each rotated component."""
         return replace(self, matrix=self.matrix * signs)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpca.numerics.fourth_moments import Moments, members
+from dpca.numerics.fourth_moments import FourthMoments, members
 from dpca.numerics.turns import TOLERANCE, Turn, iterated, orthogonal
 from dpca.types import F64
 
@@ -18,7 +18,7 @@ MOST_SWEEPS = 30
 """Of Jacobi rotations through all pairs of columns, which converge quadratically."""
 
 
-def whitening(moments: Moments) -> F64 | None:
+def whitening(moments: FourthMoments) -> F64 | None:
     """The symmetric V, (k, k), for which the maps times V, centred over features, have covariance I (divisor: the number of features).
 
     Orthonormal maps have nearly equal variances over features, whose eigenvectors would be arbitrary: the symmetric matrix is not.
@@ -34,14 +34,14 @@ def whitening(moments: Moments) -> F64 | None:
     return np.asarray((vectors / np.sqrt(values)) @ vectors.T, np.float64)
 
 
-def whitened(moments: Moments, turn: F64) -> Moments:
+def whitened(moments: FourthMoments, turn: F64) -> FourthMoments:
     """Fourth moments, means over features, of the centred maps times V."""
     mean = moments.first / moments.n_features
     found = moments.turned(np.vstack([-mean @ turn, turn]))
-    return Moments(found.k, found.pairs / moments.n_features)
+    return FourthMoments(found.k, found.pairs / moments.n_features)
 
 
-def fastica(moments: Moments, *, deflation: bool) -> Turn:
+def fastica(moments: FourthMoments, *, deflation: bool) -> Turn:
     """The orthogonal matrix by the fixed point w <- E[z (w'z)^3] - 3 w, beginning with the maps as they are.
 
     Hyvarinen and Oja, Neural Computation 9, 1997; Hyvarinen, IEEE Transactions on Neural Networks 10, 1999, eq. 20 and
@@ -78,7 +78,7 @@ def fastica(moments: Moments, *, deflation: bool) -> Turn:
     return Turn(found, iterations, change)
 
 
-def jade(moments: Moments) -> Turn:
+def jade(moments: FourthMoments) -> Turn:
     """The orthogonal matrix that makes all cumulant matrices as diagonal as it can (Cardoso and Souloumiac, IEE Proceedings F 140, 1993).
 
     Cumulant matrices of an orthonormal basis of the symmetric matrices, jointly diagonalized by Jacobi rotations with the

@@ -16,7 +16,7 @@ from dpca.numerics.division import Division
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.rotation import Rotating
 from dpca.planning.cuts import extent
-from dpca.planning.runplan import Array, Footprint, Process, RunPlan, Workers
+from dpca.planning.runplan import Footprint, HeldArray, Process, RunPlan, Workers
 from dpca.slabs import Plan
 from dpca.sources.base import Layout, Source
 from dpca.sources.feature_labels import FeatureLabels
@@ -67,41 +67,41 @@ class Footprints:
         solver = SOLVERS[rung.solver]
         sums = {
             rung.name: [
-                *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
-                Array("sums of spans, to be added", 8 * m * m * matrices * self._cells(run.plan), 1 + waiting),
-                *([Array("pairs of missing values", 8 * m * m, 2)] if matrices > 1 else []),
-                Array("vectors of a preview", preview.held(m)),
+                *(HeldArray(name, size) for name, size in solver.held_to_merge(m).items()),
+                HeldArray("sums of spans, to be added", 8 * m * m * matrices * self._cells(run.plan), 1 + waiting),
+                *([HeldArray("pairs of missing values", 8 * m * m, 2)] if matrices > 1 else []),
+                HeldArray("vectors of a preview", preview.held(m)),
             ],
         }
         if run.spans_together > 1:
-            sums[rung.name].insert(0, Array("sum of neighbouring spans", 8 * m * m * matrices))
+            sums[rung.name].insert(0, HeldArray("sum of neighbouring spans", 8 * m * m * matrices))
         if self.n_sums > 1:
             sums[rung.name].insert(0, self._of_groups(m))
         for name in ("components", "scores"):
             if name in tasks:
                 sums[name] = [
-                    Array("vectors and alpha", 2 * 8 * m * k),
-                    Array("overlap and projection", 8 * k * (m + k), self.n_inputs + (self.n_inputs > 1) + waiting),
+                    HeldArray("vectors and alpha", 2 * 8 * m * k),
+                    HeldArray("overlap and projection", 8 * k * (m + k), self.n_inputs + (self.n_inputs > 1) + waiting),
                 ]
         if "orthogonalize" in tasks:
-            sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
+            sums["orthogonalize"] = [HeldArray("overlap", 8 * k * k, 1 + waiting)]
         solve = self._solve(run.plan, rung)
         if self.model.rotation is not None:
             rotated = self.model.rotation.n_components or k
             if "fourth moments" in tasks:
-                moments = Array("fourth moments of spans", 8 * fourth_moments.n_sums(rotated), 1 + waiting)
+                moments = HeldArray("fourth moments of spans", 8 * fourth_moments.n_sums(rotated), 1 + waiting)
                 sums["fourth moments"] = [moments]
-            turning = [Array("fourth moments, by pairs, and turned", fourth_moments.held_to_solve(rotated))]
+            turning = [HeldArray("fourth moments, by pairs, and turned", fourth_moments.held_to_solve(rotated))]
             if run.plan.keeps == "features":
-                turning.append(Array("components", 3 * 8 * k * m))
+                turning.append(HeldArray("components", 3 * 8 * k * m))
             solve = max(solve, turning, key=lambda arrays: sum(array.bytes for array in arrays))
         if self.n_sums > 1:
             solve.append(self._of_groups(m))
         if self.model.n_folds and run.plan.keeps == "samples":
             turns = self.model.design is not None
-            solve += [Array(name, size) for name, size in bi_cross_validation.held(m, solver.power, turns).items()]
+            solve += [HeldArray(name, size) for name, size in bi_cross_validation.held(m, solver.power, turns).items()]
         if self.labels is not None:
-            held = Array("labels of features", self.labels.nbytes)
+            held = HeldArray("labels of features", self.labels.nbytes)
             for arrays in (*sums.values(), solve):
                 arrays.append(held)
         return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
@@ -111,13 +111,13 @@ class Footprints:
         m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
         plan, settings, dtype = run.plan, self.model.iteration, rung.dtype
         columns = settings.columns(k, m)
-        space = Array("space, and its products", 2 * 8 * m * columns, settings.max_passes)
-        block = Array("block of vectors", 2 * 8 * m * columns)
+        space = HeldArray("space, and its products", 2 * 8 * m * columns, settings.max_passes)
+        block = HeldArray("block of vectors", 2 * 8 * m * columns)
         summed = [
             space,
             block,
-            Array("product, and its preview", 5 * 8 * m * columns),
-            Array("products of spans, to be added", 8 * m * columns * self.n_inputs, 1 + waiting),
+            HeldArray("product, and its preview", 5 * 8 * m * columns),
+            HeldArray("products of spans, to be added", 8 * m * columns * self.n_inputs, 1 + waiting),
         ]
         first, later = rung.name, f"{rung.name} passes"
         sums = {first: summed, later: summed}
@@ -150,23 +150,23 @@ class Footprints:
             tasks |= _to_stream(plan, name, sweep, k, working, reader)
             sums[name] = [
                 space,
-                Array("vectors and alpha", 3 * 8 * m * k),
-                Array("overlap and projection", 8 * k * (m + k), self.n_inputs + (self.n_inputs > 1) + waiting),
+                HeldArray("vectors and alpha", 3 * 8 * m * k),
+                HeldArray("overlap and projection", 8 * k * (m + k), self.n_inputs + (self.n_inputs > 1) + waiting),
             ]
-            sums[sweep] = [space, Array("overlap", 8 * k * k, 1 + waiting)]
+            sums[sweep] = [space, HeldArray("overlap", 8 * k * k, 1 + waiting)]
         for name, held in tasks.items():
             if name != "copy":
                 result = 8 * m * (columns if name in (first, later) else k)
                 held["part being written to the ledger"] = ledger.held_to_keep(result)
-        solve = [space, block, Array("Ritz vectors, their products, and LAPACK's copies", 8 * 8 * m * columns)]
+        solve = [space, block, HeldArray("Ritz vectors, their products, and LAPACK's copies", 8 * 8 * m * columns)]
         if self.model.rotation is not None:
             rotated = self.model.rotation.n_components or k
             tasks |= _to_rotate(plan, self.model.rotation, k, dtype)
             if "fourth moments" in tasks:
                 sums["fourth moments"] = [
-                    Array("fourth moments of spans", 8 * fourth_moments.n_sums(rotated), 1 + waiting)
+                    HeldArray("fourth moments of spans", 8 * fourth_moments.n_sums(rotated), 1 + waiting)
                 ]
-            solve.append(Array("fourth moments, by pairs, and turned", fourth_moments.held_to_solve(rotated)))
+            solve.append(HeldArray("fourth moments, by pairs, and turned", fourth_moments.held_to_solve(rotated)))
         return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
 
     @property
@@ -174,8 +174,8 @@ class Footprints:
         """Whether features are counted that two samples have in common."""
         return self.model.rules.missing == "pairwise"
 
-    def _of_groups(self, m: int) -> Array:
-        return Array("sums of groups of features, one for each", 8 * m * m, self.n_sums)
+    def _of_groups(self, m: int) -> HeldArray:
+        return HeldArray("sums of groups of features, one for each", 8 * m * m, self.n_sums)
 
     def _division(self, plan: Plan) -> Division:
         return Division.of(plan, 0, self.labels, self.model.n_folds)
@@ -242,16 +242,16 @@ class Footprints:
                 held["part being written to the ledger"] = ledger.held_to_keep(result)
         return tasks | turned
 
-    def _solve(self, plan: Plan, rung: Rung) -> list[Array]:
+    def _solve(self, plan: Plan, rung: Rung) -> list[HeldArray]:
         """What the eigensolve holds, or the writing of the Gram matrix where that takes more."""
         m = plan.n_kept
         solve = held_to_solve(self.model, rung, m, self.n_components)
-        pairs = [Array("pairs of missing values", 8 * m * m, self.n_sums)] if self._counts_pairs else []
+        pairs = [HeldArray("pairs of missing values", 8 * m * m, self.n_sums)] if self._counts_pairs else []
         if not (self.keep_gram and plan.keeps == "samples"):
             return [*solve, *pairs]
-        written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m)), *pairs]
+        written = [HeldArray("matrix", 8 * m * m), HeldArray("being written", outputs.held_to_write(8 * m * m)), *pairs]
         if pairs:
-            written.append(Array("features that two samples have", 8 * m * m, 2))
+            written.append(HeldArray("features that two samples have", 8 * m * m, 2))
         solve = [*solve, *pairs]
         return max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
 
@@ -268,13 +268,13 @@ def second_pass(plan: Plan, components: bool) -> str | None:
     return "components" if components else None
 
 
-def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
+def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[HeldArray]:
     """What the eigensolve holds; for kernels, including the Gram matrix that they are computed from."""
     held = SOLVERS[rung.solver].held_to_finish(m, k)
     if model.kernels:
         held["kernel matrix"] = 8 * m * m
         held |= kernels.held(m, k, model.kernels)
-    return [Array(name, size) for name, size in held.items()]
+    return [HeldArray(name, size) for name, size in held.items()]
 
 
 def held_to_read(run: RunPlan, source: Source) -> dict[str, int]:
@@ -286,19 +286,19 @@ def held_to_read(run: RunPlan, source: Source) -> dict[str, int]:
 
 def arranged(
     tasks: dict[str, dict[str, int]],
-    sums: dict[str, list[Array]],
-    solve: list[Array],
+    sums: dict[str, list[HeldArray]],
+    solve: list[HeldArray],
     workers: Workers,
     threads: int,
     coordinates: Mapping[str, int],
 ) -> tuple[Process, ...]:
     """What each process holds: first coordinates, then tasks with their arrays and the sums over spans, and the eigensolve."""
-    libraries, first = Array("interpreter and libraries", LIBRARIES_BYTES), copied_first(coordinates)
+    libraries, first = HeldArray("interpreter and libraries", LIBRARIES_BYTES), copied_first(coordinates)
 
-    def of_tasks(stage: str) -> list[Array]:
+    def of_tasks(stage: str) -> list[HeldArray]:
         return [
-            Array("stack and BLAS buffers of a task", TASK_BYTES, threads),
-            *(Array(name, size, threads) for name, size in tasks[stage].items()),
+            HeldArray("stack and BLAS buffers of a task", TASK_BYTES, threads),
+            *(HeldArray(name, size, threads) for name, size in tasks[stage].items()),
         ]
 
     eigensolve = [Footprint("eigensolve", (libraries, *solve))] if solve else []
@@ -319,9 +319,13 @@ def copied_first(coordinates: Mapping[str, int]) -> list[Footprint]:
     if not coordinates:
         return []
     name = max(coordinates, key=coordinates.__getitem__)
-    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    libraries = HeldArray("interpreter and libraries", LIBRARIES_BYTES)
     # The stacks of zarr's threads are estimated as those of a task.
-    return [Footprint(COORDINATES, (libraries, Array("stacks of threads", TASK_BYTES), Array(name, coordinates[name])))]
+    return [
+        Footprint(
+            COORDINATES, (libraries, HeldArray("stacks of threads", TASK_BYTES), HeldArray(name, coordinates[name]))
+        )
+    ]
 
 
 def _to_rotate(plan: Plan, rotation: Rotating, k: int, dtype: np.dtype[Any]) -> dict[str, dict[str, int]]:

@@ -21,7 +21,7 @@ Reading = Literal["columns", "parts", "copy"]
 
 
 @dataclass(frozen=True)
-class Array:
+class HeldArray:
     """An array, or several equal ones, that a process holds."""
 
     name: str
@@ -35,7 +35,7 @@ class Footprint:
     """The arrays that a process holds at the same time in a stage."""
 
     name: str
-    arrays: tuple[Array, ...]
+    arrays: tuple[HeldArray, ...]
 
     @property
     def bytes(self) -> int:

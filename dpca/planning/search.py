@@ -42,10 +42,10 @@ from dpca.planning.footprint import (
 from dpca.planning.rechunk import Copy, plan_copy
 from dpca.planning.runplan import (
     ONE,
-    Array,
     Attempt,
     Concurrency,
     Footprint,
+    HeldArray,
     MapColumns,
     Process,
     RunPlan,
@@ -271,7 +271,7 @@ def plan_maps(
     *,
     workers: Workers,
     scratch: Scratch,
-    beside: Sequence[Array] = (),
+    beside: Sequence[HeldArray] = (),
     n_regressors: int = 0,
     coordinates: Mapping[str, int] = {},
 ) -> RunPlan:
@@ -292,7 +292,7 @@ def plan_maps(
         waiting = run.concurrency.window - run.concurrency.n_tasks
         sums = [
             *beside,
-            Array("overlap and projection of maps", 8 * columns.maps * (n + columns.maps), 1 + len(of) + waiting),
+            HeldArray("overlap and projection of maps", 8 * columns.maps * (n + columns.maps), 1 + len(of) + waiting),
         ]
         held = [
             arranged(
@@ -350,7 +350,7 @@ def _keeping_data(run: RunPlan, groups: Groups) -> RunPlan:
     there = any(group.source.in_memory or group.source.blocks for group in groups)
     if there or run.copies or len(run.processes) > 1:
         return run
-    data = Array("data, kept for the passes that follow", sum(group.layout.bytes for group in groups))
+    data = HeldArray("data, kept for the passes that follow", sum(group.layout.bytes for group in groups))
     stages = tuple(
         Footprint(stage.name, (*stage.arrays, data)) for process in run.processes for stage in process.stages
     )
@@ -507,10 +507,10 @@ def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Worke
 
 
 def process_of(
-    name: str, stage: str, arrays: Sequence[Array], n: int, workers: Workers, coordinates: Mapping[str, int] = {}
+    name: str, stage: str, arrays: Sequence[HeldArray], n: int, workers: Workers, coordinates: Mapping[str, int] = {}
 ) -> Process:
     """The process that holds some arrays over n samples in a stage without data."""
-    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    libraries = HeldArray("interpreter and libraries", LIBRARIES_BYTES)
     called, budget = (
         ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.derived_findings import Spectrum
+from dpca.report.derived_findings import SpectrumShown
 from dpca.report.figures import (
     image_of,
     largest,
@@ -20,7 +20,7 @@ from dpca.report.figures import (
     scale_of,
     width_of,
 )
-from dpca.report.findings import Axis, Component, Picture
+from dpca.report.findings import Component, DrawnAxis, Picture
 from dpca.report.marks import (
     COLORS,
     INK,
@@ -43,7 +43,7 @@ TURN = (-HALF_TURN, HALF_TURN)
 TURNS = (-HALF_TURN, -HALF_TURN / 2, 0.0, HALF_TURN / 2, HALF_TURN)
 
 
-def of_spectrum(spectrum: Spectrum, name: str, intervals: F64 | None = None) -> Figure:
+def of_spectrum(spectrum: SpectrumShown, name: str, intervals: F64 | None = None) -> Figure:
     """The share of the variance of each component, and of all up to it.
 
     Parameters
@@ -67,7 +67,13 @@ def of_spectrum(spectrum: Spectrum, name: str, intervals: F64 | None = None) -> 
 
 
 def of_complex_scores(
-    scores: NDArray[Any], numbers: Sequence[int], axis: Axis, every: int, phases: bool, name: str, word: str = "score"
+    scores: NDArray[Any],
+    numbers: Sequence[int],
+    axis: DrawnAxis,
+    every: int,
+    phases: bool,
+    name: str,
+    word: str = "score",
 ) -> Figure:
     """Real parts within their amplitudes, and below them phases, of some complex scores, (rows, numbers)."""
     at, rows = axis.positions(len(scores), every), list[tuple[Panel, ...]]()
@@ -91,7 +97,7 @@ def of_complex_scores(
 
 
 def of_complex(
-    component: Component, views: tuple[Picture, ...], axes_of: list[Axis], name: str, together: str = ""
+    component: Component, views: tuple[Picture, ...], axes_of: list[DrawnAxis], name: str, together: str = ""
 ) -> Figure:
     """A complex map as its amplitude and its phase."""
     about = "Amplitude and phase"
@@ -123,7 +129,7 @@ def of_complex(
 
 
 def _complex_line(
-    values: NDArray[Any], view: Picture, axis: Axis, limit: float, name: str
+    values: NDArray[Any], view: Picture, axis: DrawnAxis, limit: float, name: str
 ) -> tuple[tuple[Panel, ...], ...]:
     at, sizes = axis.positions(len(values), view.step[0]), np.abs(values)
     shown = sizes >= FAINT * limit

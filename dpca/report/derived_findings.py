@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.report.findings import READ_BYTES, SHOWN_COMPONENTS, Component, sharing
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -65,7 +65,7 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
+class SpectrumShown:
     """The components of an analysis."""
 
     singular_values: F64
@@ -79,7 +79,7 @@ class Spectrum:
     """Rows in which complex scores turn once, weighted by their squared amplitude, (k,); None of real ones."""
 
 
-def spectrum(analysis: Analysis) -> Spectrum:
+def spectrum(analysis: StoredAnalysis) -> SpectrumShown:
     """Of pca, extended and hilbert."""
     singular_values, ratio = (_read(analysis[name]) for name in ("singular_values", "explained_variance_ratio"))
     scores, maps = analysis["scores"], analysis.certificate["maps"]
@@ -91,7 +91,7 @@ def spectrum(analysis: Analysis) -> Spectrum:
             turns = np.asarray(2 * np.pi / np.abs(angles))
     reliable = np.array(analysis.certificate["reliable"], bool)
     residuals = [] if maps is None else maps["residual_data"]
-    return Spectrum(singular_values, ratio, _read(analysis["digits"]), reliable, residuals, turns)
+    return SpectrumShown(singular_values, ratio, _read(analysis["digits"]), reliable, residuals, turns)
 
 
 def lags(count: int) -> list[int]:

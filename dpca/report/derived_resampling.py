@@ -10,13 +10,13 @@ import numpy as np
 
 from dpca.report.marks import INK, Area, Figure, Line, Panel, Points, Scale
 from dpca.store.arrays import of_group
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class DrawnIntervals:
     """What draws say of the components of an analysis."""
 
     words: str
@@ -54,7 +54,7 @@ class Draws:
         ]
 
 
-def draws_of(analysis: Analysis) -> Draws | None:
+def draws_of(analysis: StoredAnalysis) -> DrawnIntervals | None:
     """What draws say; None where none were made."""
     told = analysis.certificate.get("resampling")
     if told is None:
@@ -63,16 +63,16 @@ def draws_of(analysis: Analysis) -> Draws | None:
         np.asarray(analysis[name][...], np.float64) for name in ("explained_variance_ratio_interval", "subspace_angle")
     )
     congruence = np.array([np.nan if one is None else one for one in told["congruence"]])
-    return Draws(told["words"], told["level"], shares, angles, congruence)
+    return DrawnIntervals(told["words"], told["level"], shares, angles, congruence)
 
 
-def errors_of(analysis: Analysis, group: str) -> Stored | None:
+def errors_of(analysis: StoredAnalysis, group: str) -> Stored | None:
     """The maps of standard errors of a group of features; None where there are none."""
     name = of_group("standard_errors", group)
     return analysis.get(name)
 
 
-def of_angles(draws: Draws, name: str) -> Figure:
+def of_angles(draws: DrawnIntervals, name: str) -> Figure:
     """The largest angle between leading components of draws and of all rows: the median, and most draws."""
     numbers = np.arange(1, draws.angles.shape[1] + 1, dtype=np.float64)
     low, middle, high = np.quantile(draws.angles, [(1 - draws.level) / 2, 0.5, (1 + draws.level) / 2], axis=0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.findings import Answer, Axis, Component, Groups, Picture, Quality, Scree
+from dpca.report.findings import Component, DrawnAxis, FeatureRanges, Picture, Quality, Scree, Solution
 from dpca.report.marks import (
     COLORS,
     DASHES,
@@ -46,7 +46,7 @@ POSITION = "position"
 """The column of rows that has their order, or their coordinate."""
 
 
-def scale_of(axis: Axis, length: int = 0, step: int = 1, together: str = "") -> Scale:
+def scale_of(axis: DrawnAxis, length: int = 0, step: int = 1, together: str = "") -> Scale:
     """The scale of an axis, marked at round numbers, with names, or, of a time, with years or dates.
 
     Parameters
@@ -158,7 +158,7 @@ def score(number: int) -> str:
     return f"score {number + 1}"
 
 
-def of_kernels(answers: Sequence[Answer], table: str = "samples") -> Figure:
+def of_kernels(answers: Sequence[Solution], table: str = "samples") -> Figure:
     """The first two scores of each kernel, which are columns of a table."""
     across = min(4, len(answers))
     panels = []
@@ -202,8 +202,8 @@ def of_component(
     called: str,
     component: Component,
     views: tuple[Picture, ...],
-    axes_of: list[Axis],
-    groups: Groups | None = None,
+    axes_of: list[DrawnAxis],
+    groups: FeatureRanges | None = None,
     name: str | None = None,
     together: str = "features",
     unit: str = "",
@@ -259,7 +259,9 @@ def width_of(panels: Sequence[Panel], height: float = 300) -> float:
     return float(np.clip(sum(height / (panel.ratio or 1.0) + 90 for panel in panels), 260, 860))
 
 
-def image_of(view: Picture, axes_of: Sequence[Axis], values: F64, limits: tuple[float, float], **how: Any) -> Image:
+def image_of(
+    view: Picture, axes_of: Sequence[DrawnAxis], values: F64, limits: tuple[float, float], **how: Any
+) -> Image:
     """One view of a component as an image.
 
     Parameters
@@ -275,7 +277,7 @@ def image_of(view: Picture, axes_of: Sequence[Axis], values: F64, limits: tuple[
 
 
 def panel_of(
-    view: Picture, axes_of: Sequence[Axis], marks: tuple[Mark, ...], together: str = "", title: str = ""
+    view: Picture, axes_of: Sequence[DrawnAxis], marks: tuple[Mark, ...], together: str = "", title: str = ""
 ) -> Panel:
     """The panel of images of a view; rows run downward unless their coordinate grows upward.
 
@@ -355,7 +357,7 @@ def largest(values: Sequence[NDArray[Any]]) -> float:
     return float(max(np.nanmax(np.abs(one), initial=0) for one in values)) or 1.0
 
 
-def _line(called: str, values: F64, view: Picture, axis: Axis, together: str, unit: str = "") -> Panel:
+def _line(called: str, values: F64, view: Picture, axis: DrawnAxis, together: str, unit: str = "") -> Panel:
     at = axis.positions(len(values), view.step[0])
     zero: list[Mark] = [Rule(0.0, "y", width=0.5)]
     if len(values) > FEW:
@@ -369,7 +371,9 @@ def _line(called: str, values: F64, view: Picture, axis: Axis, together: str, un
     return Panel(tuple(zero + drawn), x, Scale(f"component {called}" + (f" ({unit})" if unit else "")), view.title)
 
 
-def _grouped(called: str, component: Component, view: Picture, axis: Axis, groups: Groups, together: str) -> Panel:
+def _grouped(
+    called: str, component: Component, view: Picture, axis: DrawnAxis, groups: FeatureRanges, together: str
+) -> Panel:
     """Absolute loadings group by group, as in a Manhattan plot, with boundaries between them."""
     values, stops = np.abs(component.views[0]), [*groups.starts[1:], groups.length]
     at, marks = view.step[0] * np.arange(len(values), dtype=np.float64), list[Mark]()

@@ -54,7 +54,7 @@ MATRIX = 400
 
 
 @dataclass(frozen=True)
-class Answer:
+class Solution:
     """Spectrum and scores of a PCA, or of one kernel of a kernel PCA."""
 
     number: int
@@ -125,7 +125,7 @@ class Extreme:
 
 
 @dataclass(frozen=True)
-class Axis:
+class DrawnAxis:
     """The axis of samples, or one axis of features, with its coordinate if that is numeric."""
 
     label: str
@@ -148,7 +148,7 @@ class Axis:
         """Whether there is a coordinate."""
         return self.first is not None
 
-    def alike(self, other: Axis) -> bool:
+    def alike(self, other: DrawnAxis) -> bool:
         """Whether a step along both is of the same length: of the same units, degrees of latitude and longitude too, or numbers of both."""
         if not (self.known and other.known):
             return self.known == other.known
@@ -197,7 +197,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Groups:
+class FeatureRanges:
     """Consecutive groups of features along one axis, such as the chromosomes of variants."""
 
     names: tuple[str, ...]
@@ -255,7 +255,7 @@ class Quality:
     """The samples of its rows."""
 
 
-def answers(result: Result) -> list[Answer]:
+def answers(result: Result) -> list[Solution]:
     """The answer of a PCA, or the answers of all kernels that gave one."""
     certificate, arrays = result.certificate, result.arrays
     solved = []
@@ -274,7 +274,7 @@ def answers(result: Result) -> list[Answer]:
             return np.asarray(arrays[name][(*at, *region)], np.float64)
 
         solved.append(
-            Answer(
+            Solution(
                 number,
                 kernel,
                 document,
@@ -288,7 +288,7 @@ def answers(result: Result) -> list[Answer]:
     return solved
 
 
-def every_row(result: Result, answer: Answer, every: int) -> F64:
+def every_row(result: Result, answer: Solution, every: int) -> F64:
     """The scores of every `every`-th sample in up to SHOWN_COMPONENTS components, (rows, components); read in blocks."""
     array, n = result.arrays["scores"], result.n_samples
     k = min(len(answer.singular_values), SHOWN_COMPONENTS)
@@ -301,7 +301,7 @@ def every_row(result: Result, answer: Answer, every: int) -> F64:
     )
 
 
-def scree(result: Result, answer: Answer) -> Scree:
+def scree(result: Result, answer: Solution) -> Scree:
     """The spectrum, with sampling errors, the edge of the noise, and suggested numbers of components."""
     document, values = answer.document, answer.eigenvalues
     sigma, ratio, components = answer.singular_values, answer.ratio, document["components"]
@@ -330,7 +330,7 @@ def _edge(result: Result, values: F64, total: float) -> float | None:
 
 def axis_of(
     result: Labelled, dim: str | None, fallback: str, most: int | None = None, block_bytes: int = BLOCK_BYTES
-) -> Axis:
+) -> DrawnAxis:
     """The axis of a dimension, with the coordinate of that name if there is one.
 
     Parameters
@@ -341,9 +341,9 @@ def axis_of(
     coordinate = None if dim is None else result.coordinate(dim)
     length = 0 if coordinate is None else int(coordinate.values.shape[0])
     if coordinate is not None and coordinate.text and length <= MOST_NAMES:
-        return Axis(str(dim), names=tuple(map(str, np.asarray(coordinate.values[...]).tolist())))
+        return DrawnAxis(str(dim), names=tuple(map(str, np.asarray(coordinate.values[...]).tolist())))
     if coordinate is None or coordinate.text or not length:
-        return Axis(dim or fallback)
+        return DrawnAxis(dim or fallback)
     step = 1 if most is None else -(-length // most)
     kept, last, signs = [], np.empty(0), set[float]()
     block = step * max(1, block_bytes // (8 * step))
@@ -353,11 +353,11 @@ def axis_of(
         kept.append(values[::step])
         last = values[-1:]
     if signs - {1.0} and signs - {-1.0}:
-        return Axis(dim or fallback)  # not monotonic: its values are names, not positions
+        return DrawnAxis(dim or fallback)  # not monotonic: its values are names, not positions
     positions, attributes = np.concatenate(kept), coordinate.attributes
     first, end = float(positions[0]), float(last[0])
     if dates(np.array([first, end]), attributes) is not None:
-        return Axis(str(dim), first, end, positions, step, attributes)
+        return DrawnAxis(str(dim), first, end, positions, step, attributes)
     units = attributes.get("units")
     if needs_cftime(attributes):
         units = (
@@ -365,10 +365,10 @@ def axis_of(
         )
     downward = attributes.get("positive") == "down" or str(attributes.get("units", "")).lower() in PRESSURES
     said = f"{dim} ({units})" if units else str(dim)
-    return Axis(said, first, end, positions, step, units=str(units or ""), downward=downward)
+    return DrawnAxis(said, first, end, positions, step, units=str(units or ""), downward=downward)
 
 
-def groups_of(labels: NDArray[Any]) -> Groups:
+def groups_of(labels: NDArray[Any]) -> FeatureRanges:
     """Groups made of consecutive equal labels."""
     starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
     if len(starts) > MOST_GROUPS:
@@ -376,7 +376,9 @@ def groups_of(labels: NDArray[Any]) -> Groups:
             f"--groups: the labels change {len(starts) - 1:,} times along the features, which is more than {MOST_GROUPS} groups",
             "Give labels of features that are sorted by group, such as chromosomes.",
         )
-    return Groups(tuple(str(labels[start]) for start in starts), tuple(int(start) for start in starts), len(labels))
+    return FeatureRanges(
+        tuple(str(labels[start]) for start in starts), tuple(int(start) for start in starts), len(labels)
+    )
 
 
 def pictures(
@@ -589,7 +591,7 @@ def _extreme(values: NDArray[Any], starts: NDArray[np.intp], axis: int) -> NDArr
     return found
 
 
-def quality(result: Result, answer: Answer) -> Quality | None:
+def quality(result: Result, answer: Solution) -> Quality | None:
     """Similarities and outliers among the samples; None where the result keeps no Gram matrix."""
     matrix = _products(result, answer)
     if matrix is None:
@@ -622,7 +624,7 @@ def quality(result: Result, answer: Answer) -> Quality | None:
     )
 
 
-def _products(result: Result, answer: Answer) -> F64 | None:
+def _products(result: Result, answer: Solution) -> F64 | None:
     """X_c X_c', or its centred kernel matrix, from the arrays of a result; None without them."""
     if not keeps_gram(result) or (answer.kernel is not None and answer.kernel.name == "precomputed"):
         return None

@@ -98,8 +98,8 @@ def document(
 
 def _samples(
     result: Result,
-    shown: findings.Answer,
-    answers: list[findings.Answer],
+    shown: findings.Solution,
+    answers: list[findings.Solution],
     labels: NDArray[Any] | None,
     quality: findings.Quality | None,
 ) -> Table:
@@ -134,7 +134,7 @@ def _where(result: Result) -> str:
     return "" if all("://" in str(one.asked_input["uri"]) for one in result.each) else " where its input is"
 
 
-def _about(result: Result, samples: findings.Axis, shown: findings.Answer) -> str:
+def _about(result: Result, samples: findings.DrawnAxis, shown: findings.Solution) -> str:
     """The data: what they are, in which unit, how many, from when to when; and when which version analysed them."""
     named = [
         f"{one.group + ': ' if one.group else ''}{one.long_name or ''}{f' ({one.units})' if one.units else ''}".strip()
@@ -155,7 +155,7 @@ def _about(result: Result, samples: findings.Axis, shown: findings.Answer) -> st
     return f"{known + '. ' if known else ''}{size}. dpca {version}{made}."
 
 
-def _answer(scree: findings.Scree, shown: findings.Answer, of: str) -> str:
+def _answer(scree: findings.Scree, shown: findings.Solution, of: str) -> str:
     """What a reader asks first: how many components stand out, and what share of the variance they have."""
     k = scree.n_components
     whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
@@ -174,7 +174,7 @@ def _answer(scree: findings.Scree, shown: findings.Answer, of: str) -> str:
     return words + (f", all {k} together {together:.1f} %." if k > 1 else ".")
 
 
-def _verdict(result: Result, shown: findings.Answer) -> str:
+def _verdict(result: Result, shown: findings.Solution) -> str:
     """How well it is known, and what it took; notes say what was left out or filled in."""
     manifest, certificate = result.manifest, result.certificate
     good, k = shown.document["reliable_components"], len(shown.document["components"])
@@ -191,7 +191,7 @@ def _verdict(result: Result, shown: findings.Answer) -> str:
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
 
-def _sweep(result: Result, solved: list[findings.Answer]) -> dict[str, Any]:
+def _sweep(result: Result, solved: list[findings.Solution]) -> dict[str, Any]:
     """The table of all kernels, and a figure of the first two scores of each."""
     answers = {answer.number: answer for answer in solved}
     rows = []
@@ -222,7 +222,7 @@ def _sweep(result: Result, solved: list[findings.Answer]) -> dict[str, Any]:
     }
 
 
-def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
+def _of_scree(scree: findings.Scree, shown: findings.Solution) -> str:
     bars = "Bars are sampling errors (North's rule of thumb)."
     if not scree.complete and (found := shown.document.get("block_krylov")) is not None:
         return (
@@ -272,7 +272,7 @@ def _of_table(result: Result) -> str:
     return " ".join(words)
 
 
-def _rows(result: Result, shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
+def _rows(result: Result, shown: findings.Solution, scree: findings.Scree) -> list[list[str]]:
     of_convention, cumulative = result.of_convention, np.cumsum(scree.ratio)
     variance = np.asarray(result.arrays["explained_variance"][shown.at], np.float64)
     deviations = np.sqrt(variance)
@@ -394,7 +394,9 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
     return shown, _how(result, views, len(drawn), divided)
 
 
-def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups: findings.Groups | None = None) -> str:
+def _how(
+    result: Result, views: tuple[findings.Picture, ...], count: int, groups: findings.FeatureRanges | None = None
+) -> str:
     words = []
     if not count:
         n_bytes = result.arrays[result.named("components")].nbytes / result.n_components

@@ -18,7 +18,7 @@ CHARACTERS = np.dtype("S1")
 
 
 @dataclass(frozen=True)
-class Beside:
+class ArrayBeside:
     """An array beside the data."""
 
     dims: Sequence[str | None]
@@ -28,7 +28,10 @@ class Beside:
 
 
 def auxiliaries_of(
-    layout: Layout, attributes: Sequence[Mapping[str, Any]], beside: Callable[[str], Beside | None], left_out: list[str]
+    layout: Layout,
+    attributes: Sequence[Mapping[str, Any]],
+    beside: Callable[[str], ArrayBeside | None],
+    left_out: list[str],
 ) -> Iterator[Auxiliary]:
     """The coordinates that attributes name (`coordinates`; CF conventions 1.11, section 5), along axes of the data.
 

@@ -12,7 +12,7 @@ from dpca.errors import InputError
 from dpca.sources.base import Source
 from dpca.sources.calendars import as_names
 from dpca.sources.coordinate import Coordinate
-from dpca.sources.finding import Labelled
+from dpca.sources.finding import LabelledAxis
 from dpca.sources.labels import Place, open_values
 
 KEY = "input.samples"
@@ -145,7 +145,7 @@ def _finder(source: Source, axis: int) -> Callable[[str], int]:
             f"labels, but the samples of {name} have no names",
             "Give numbers from 0, or name the samples with input.sample_names.",
         )
-    labelled = Labelled(coordinate.name, coordinate.values, coordinate.attributes)
+    labelled = LabelledAxis(coordinate.name, coordinate.values, coordinate.attributes)
 
     def find(label: str) -> int:
         try:

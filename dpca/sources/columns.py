@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Parts, Vector
-from dpca.sources.finding import Labelled
+from dpca.sources.finding import LabelledAxis
 from dpca.system import regular
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -26,7 +26,7 @@ MARKED_ROWS = 2**13
 _TEXT = np.dtypes.StringDType()
 
 
-class Table:
+class TextTable:
     """Some columns of a text file; its rows are read as they are needed.
 
     Parameters
@@ -136,7 +136,7 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
     of : what they belong to, samples or features
     key : the key of the configuration that names the file
     """
-    table = Table(path, () if column is None else (column,), key)
+    table = TextTable(path, () if column is None else (column,), key)
     marks: list[int] = []
     count = 0
     with regular.opened(path) as file:
@@ -164,11 +164,11 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
     return Vector(path, (count,), _TEXT, read, Parts.of(_TEXT))
 
 
-def matched(path: str, column: str, id_column: str, known: Labelled, key: str) -> NDArray[Any]:
+def matched(path: str, column: str, id_column: str, known: LabelledAxis, key: str) -> NDArray[Any]:
     """The values of a column for the samples, (n,), found by another column, in any order of rows."""
     names, found = known.names, dict[int, str]()
     with regular.opened(path) as file:
-        for line, (name, value) in Table(path, (id_column, column), key).rows(file):
+        for line, (name, value) in TextTable(path, (id_column, column), key).rows(file):
             try:
                 places = known.places(name)
             except InputError:  # no date of theirs

@@ -157,7 +157,7 @@ class Auxiliary:
 
 
 @dataclass(frozen=True)
-class Difference:
+class CoordinateDifference:
     """How the values of two coordinates of one shape differ."""
 
     index: int | tuple[int, ...]
@@ -168,7 +168,7 @@ class Difference:
     """How many differ."""
 
 
-def difference(theirs: Coordinate, ours: Coordinate) -> Difference | None:
+def difference(theirs: Coordinate, ours: Coordinate) -> CoordinateDifference | None:
     """The difference of two coordinates of one shape, which are read in pieces; None if they are equal, NaN as NaN.
 
     Numbers are equal if they differ by rounding alone, of single precision where one side has no more digits, or by a
@@ -186,7 +186,7 @@ def difference(theirs: Coordinate, ours: Coordinate) -> Difference | None:
             index = (piece.start + at, *within) if within else piece.start + at
             first = (index, _plain(found[at, *within]), _plain(expected[at, *within]))
         count += int(wrong.sum())
-    return Difference(*first, count) if count else None
+    return CoordinateDifference(*first, count) if count else None
 
 
 def _apart(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.bool_]:

@@ -28,7 +28,7 @@ def paired_by(one: Sequence[Moment], other: Sequence[Moment]) -> Pairing | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabelledAxis:
     """The values of a coordinate, by which samples are found."""
 
     name: str

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, beside_others, categories_of, chosen, names_beside, without_parts
-from dpca.sources.auxiliary import CHARACTERS, Beside, auxiliaries_of, of_characters, paths_beside
+from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.cf import about_values, cf_attributes, coordinate_of, text_of
 from dpca.sources.coordinate import TEXT_BYTES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
-from dpca.sources.selection import SelectedSource
+from dpca.sources.selection import ChosenFeatures
 from dpca.sources.sparse import PARTS, SparseSource, choose
 from dpca.system import regular
 
@@ -131,12 +131,12 @@ class _Hdf5Reader(Reader):
     def auxiliaries(self) -> Sequence[Auxiliary]:
         group = self.dataset.parent
 
-        def beside(name: str) -> Beside | None:
+        def beside(name: str) -> ArrayBeside | None:
             dataset = _beside(self.dataset, name)
             if dataset is None or not _is_readable(dataset):
                 return None
             dims = [_dimension(dataset, axis) for axis in range(dataset.ndim)]
-            return Beside(dims, _vector_of(dataset, f"{self.layout.name}, coordinate {name}"), dataset.attrs)
+            return ArrayBeside(dims, _vector_of(dataset, f"{self.layout.name}, coordinate {name}"), dataset.attrs)
 
         return list(auxiliaries_of(self.layout, [self.dataset.attrs, group.attrs], beside, self.left_out))
 
@@ -365,7 +365,7 @@ def _opened(path: str) -> h5py.File:
 
 def open_hdf5(
     path: str | Path, array: str | None = None, absent_chunks: str = "fill", column: str | None = None
-) -> Hdf5Source | SparseSource | SelectedSource:
+) -> Hdf5Source | SparseSource | ChosenFeatures:
     """The source of a dataset or sparse matrix of a file; the parameters, and errors, are those of `Hdf5Source`.
 
     Parameters

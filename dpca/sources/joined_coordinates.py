@@ -15,7 +15,7 @@ from dpca.sources.base import Layout, Reader, Source, same_auxiliaries
 from dpca.sources.calendars import Conversion, conversion, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.dated import told_by
-from dpca.sources.finding import Labelled
+from dpca.sources.finding import LabelledAxis
 from dpca.sources.joined import Along
 
 Gaps = Literal["error", "allow"]
@@ -83,11 +83,11 @@ def _check_members(sources: Sequence[Source], axis: int) -> None:
             )
 
 
-def _labelled(source: Source, axis: int) -> Labelled:
+def _labelled(source: Source, axis: int) -> LabelledAxis:
     with source.open() as reader:
         told = told_by(reader, axis)
         assert told is not None  # as was compared before
-        return Labelled(told.name, np.asarray(told.values[...]), told.attributes)
+        return LabelledAxis(told.name, np.asarray(told.values[...]), told.attributes)
 
 
 def _check_features(first: Reader, reader: Reader, axis: int) -> None:

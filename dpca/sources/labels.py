@@ -17,7 +17,7 @@ from dpca.sources.cf import about_values
 from dpca.sources.columns import column_of, matched
 from dpca.sources.coordinate import Parts, Vector
 from dpca.sources.credentials import without_credentials
-from dpca.sources.finding import Labelled
+from dpca.sources.finding import LabelledAxis
 from dpca.system import regular
 
 LABELS = "model.labels"
@@ -86,13 +86,13 @@ def labels_of(source: Source, axis: int, place: Place, ids: str | None = None) -
         raise _unreadable(place, cause) from cause
 
 
-def labelled(source: Source, axis: int) -> Labelled | None:
+def labelled(source: Source, axis: int) -> LabelledAxis | None:
     """The values along an axis, by which its samples are found, if the source has a coordinate there."""
     with source.open() as reader:
         coordinate = reader.coordinate(axis)
         if coordinate is None:
             return None
-        return Labelled(coordinate.name, np.asarray(coordinate.values[...]), coordinate.attributes)
+        return LabelledAxis(coordinate.name, np.asarray(coordinate.values[...]), coordinate.attributes)
 
 
 def open_labels(place: Place, length: int, of: str = "samples") -> Vector:

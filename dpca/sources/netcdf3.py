@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.anndata_layout import beside_others, chosen
-from dpca.sources.auxiliary import Beside, auxiliaries_of
+from dpca.sources.auxiliary import ArrayBeside, auxiliaries_of
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.cf import about_values, cf_attributes, coordinate_of, netcdf_fill
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
@@ -220,11 +220,11 @@ class _Netcdf3Reader(Reader):
         return coordinate_of(dim, vector, variable.attrs)
 
     def auxiliaries(self) -> Sequence[Auxiliary]:
-        def beside(name: str) -> Beside | None:
+        def beside(name: str) -> ArrayBeside | None:
             if (variable := self._others.get(name)) is None:
                 return None
             vector = _vector_of(self._path, variable, f"{self.layout.name}, coordinate {name}")
-            return Beside(variable.dims[: len(vector.shape)], vector, variable.attrs)
+            return ArrayBeside(variable.dims[: len(vector.shape)], vector, variable.attrs)
 
         return list(auxiliaries_of(self.layout, [self._variable.attrs], beside, self.left_out))
 

@@ -21,7 +21,7 @@ PART_BYTES = 8 * 2**20
 """Size of the parts in which a region is read, unless a chunk is larger."""
 
 
-class SelectedSource(Source):
+class ChosenFeatures(Source):
     """A dense array of storage with only the chosen entries of an axis."""
 
     def __init__(self, source: Source, selection: Selection) -> None:
@@ -39,7 +39,7 @@ class SelectedSource(Source):
     @contextmanager
     def open(self) -> Iterator[Reader]:
         with self._source.open() as reader:
-            yield _SelectedReader(self.layout, reader, self._selection)
+            yield _ChosenReader(self.layout, reader, self._selection)
 
     def beside(self, name: str) -> Source:
         with self.open() as reader:
@@ -68,7 +68,7 @@ class SelectedSource(Source):
         return self._selection
 
 
-class _SelectedReader(Reader):
+class _ChosenReader(Reader):
     def __init__(self, layout: Layout, reader: Reader, selection: Selection) -> None:
         super().__init__(layout)
         self._reader, self._selection = reader, selection

@@ -24,7 +24,7 @@ from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Coordinate, Vector, VectorTooLarge
 from dpca.sources.memory import MemorySource
-from dpca.sources.selection import SelectedSource, layout_of
+from dpca.sources.selection import ChosenFeatures, layout_of
 
 PARTS = ("data", "indices", "indptr")
 FEATURES = 1
@@ -171,7 +171,7 @@ class SparseSource(Source):
 
 def choose(
     source: Source, path: str, column: str, node: Callable[[str], Any], vector: Callable[[Any, str], Vector]
-) -> SparseSource | SelectedSource:
+) -> SparseSource | ChosenFeatures:
     """The features of a matrix of AnnData for which a column of their table is true.
 
     Parameters
@@ -194,7 +194,7 @@ def choose(
     except VectorTooLarge as cause:
         raise InputError(f"{name}: {cause}", "Store it in smaller chunks.", key="input.features") from cause
     selection = Selection.of(name, FEATURES, length, column, mask)
-    return source.choose(selection) if isinstance(source, SparseSource) else SelectedSource(source, selection)
+    return source.choose(selection) if isinstance(source, SparseSource) else ChosenFeatures(source, selection)
 
 
 class _SparseReader(Reader):

@@ -23,7 +23,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
-from dpca.sources.auxiliary import CHARACTERS, Beside, as_text, auxiliaries_of, of_characters, paths_beside
+from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, as_text, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.cf import cf_attributes, coordinate_of
@@ -33,7 +33,7 @@ from dpca.sources.genotypes import CALLS, Multiallelic
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
-from dpca.sources.selection import SelectedSource
+from dpca.sources.selection import ChosenFeatures
 from dpca.sources.sparse import PARTS, SparseSource, choose
 from dpca.sources.vcf_zarr import VcfZarrSource
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
@@ -209,12 +209,12 @@ class _ZarrReader(Reader):
             return ()
         group = path.rpartition("/")[0]
 
-        def beside(name: str) -> Beside | None:
+        def beside(name: str) -> ArrayBeside | None:
             array = _array_beside(self._bare, path, name)
             if array is None or getattr(array.dtype, "kind", "O") not in READ_KINDS:
                 return None
             values = vector_of(array, f"{self.layout.name}, coordinate {name}", self._secrets)
-            return Beside(named_axes(array) or (), values, attributes_of(array))
+            return ArrayBeside(named_axes(array) or (), values, attributes_of(array))
 
         of_group = _node(self._bare, group)
         described = [attributes_of(self._array), {} if of_group is None else dict(of_group.attrs)]
@@ -403,7 +403,7 @@ def open_zarr(
     library: Library = "fsspec",
     column: str | None = None,
     multiallelic: Multiallelic = "error",
-) -> ZarrSource | SparseSource | SelectedSource | VcfZarrSource:
+) -> ZarrSource | SparseSource | ChosenFeatures | VcfZarrSource:
     """The source of an array or sparse matrix at a path or URL; of a VCF Zarr the dosages of its calls.
 
     Parameters

@@ -14,7 +14,7 @@ from dpca.store.stored import RESTORE, Arrays, Stored
 
 
 @dataclass(frozen=True)
-class Analysis(Mapping[str, Stored]):
+class StoredAnalysis(Mapping[str, Stored]):
     """The arrays of one analysis, by name, with its certificate."""
 
     name: str
@@ -67,10 +67,11 @@ class DerivedResult:
         return str(self.path)
 
     @property
-    def analyses(self) -> dict[str, Analysis]:
+    def analyses(self) -> dict[str, StoredAnalysis]:
         """By name, in the order of the configuration."""
         return {
-            name: Analysis(name, certificate, self.arrays) for name, certificate in self.certificate["analyses"].items()
+            name: StoredAnalysis(name, certificate, self.arrays)
+            for name, certificate in self.certificate["analyses"].items()
         }
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.accumulators.tallies import Counts
-from dpca.numerics.gram_matrix import Features, GramMatrix
+from dpca.numerics.gram_matrix import GramMatrix, SummedFeatures
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
@@ -165,7 +165,7 @@ def read_gram(result: Result) -> GramMatrix:
         mean_product=_read(result, MEAN_PRODUCT),
         mean_norm2=float(_read(result, MEAN_NORM2)),
         norms2=norms2,
-        features=Features(result.n_features, FeatureCounts.of(counts)),
+        features=SummedFeatures(result.n_features, FeatureCounts.of(counts)),
         rung=rung,
         exact=certificate["exact_products"],
         difference=certificate["trace_check"],
@@ -184,7 +184,7 @@ def read_group(result: Result, number: int) -> GramMatrix:
     """The Gram matrix of one of the named groups of features of a result (`Result.names_of_sums`); the only one is that of all."""
     if len(result.names_of_sums) == 1:
         return read_gram(result)
-    of_all, matrix = Features(result.n_features), FACTOR if FACTOR in result.arrays else MATRIX
+    of_all, matrix = SummedFeatures(result.n_features), FACTOR if FACTOR in result.arrays else MATRIX
 
     def read(name: str) -> F64:
         if of_groups(name) not in result.arrays:
@@ -263,7 +263,7 @@ def no_matrix(result: Result, of_what: str, why: str, remedy: str = AGAIN, key: 
 def held_with_matrix(n_samples: int) -> int:
     """Memory that a run with the n x n matrix takes at least, in bytes: with two spans in hand, or in its eigensolve."""
     spans = 3 * 8 * n_samples * n_samples
-    return LIBRARIES_BYTES + max(spans, sum(Gram.held_to_finish(n_samples, 1).values()))
+    return LIBRARIES_BYTES + max(spans, sum(GramAccumulator.held_to_finish(n_samples, 1).values()))
 
 
 def largest_matrix(n_bytes: int) -> int:

@@ -30,7 +30,7 @@ HELD_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Labels:
+class ArrayLabels:
     """What a DataArray has beside its values."""
 
     dims: tuple[Hashable, ...]
@@ -193,7 +193,7 @@ def _held(values: Any) -> Any:
     return values[...] if values.text or values.nbytes <= HELD_BYTES else values.lazy()
 
 
-def labelled(dataset: xr.Dataset, dims: Dims, labels: Labels) -> xr.Dataset:
+def labelled(dataset: xr.Dataset, dims: Dims, labels: ArrayLabels) -> xr.Dataset:
     """The Dataset of a fit, of a result with these names of axes, with all that the DataArray of the fit came with."""
     names = dict(zip(labels.dims, dims.placed(labels.samples_axis), strict=False))
     coordinates = _renamed(labels.coordinates, names)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
-from dpca.numerics.rotation import Rotation
+from dpca.numerics.rotation import RotationResult
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import check_local
 from dpca.store.arrays import CONVENTION, GROUP, REGRESSION, REGRESSORS, Dims, of_group
@@ -233,7 +233,7 @@ class Result:
             np.asarray(self.arrays[name][...], np.float64) for name in ("rotation_matrix", "explained_variance")
         )
         k = matrix.shape[1]
-        matrix[:k] = Rotation(variances[:k], matrix[:k]).to_scores(self.is_whitened)
+        matrix[:k] = RotationResult(variances[:k], matrix[:k]).to_scores(self.is_whitened)
         return matrix
 
     @property

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.projection import Others, projected
 from dpca.analyses.samples import Samples
@@ -13,7 +13,7 @@ from tests.derived.drawn import assert_close, samples
 from tests.drawn import examples
 
 N = 60
-KNOWN = Known("results/sst", "gram_eigh", "double", 8 * 60 * 300)
+KNOWN = ProductAccuracy("results/sst", "gram_eigh", "double", 8 * 60 * 300)
 AXIS = Axis("time", np.arange(N) * 30.5, {"units": "days since 2000-01-15", "calendar": "standard"})
 RNG = np.random.default_rng(0)
 COVARIATES, LABELS, WEIGHTS = RNG.standard_normal((N, 2)), RNG.integers(0, 3, N), RNG.random(N) + 0.1

@@ -7,14 +7,14 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples, Unread
 from tests.analyses.asked import pca
 from tests.derived.drawn import samples
 
 N = 60
-KNOWN = Known("results/sst", "gram_eigh", "double", 8 * 60 * 300)
+KNOWN = ProductAccuracy("results/sst", "gram_eigh", "double", 8 * 60 * 300)
 AXIS = Axis("time", np.arange(N) * 30.5, {"units": "days since 2000-01-15", "calendar": "standard"})
 LABELS = np.random.default_rng(0).integers(0, 3, N)
 

@@ -10,7 +10,7 @@ import zarr
 from threadpoolctl import threadpool_limits
 
 import dpca as package
-from dpca.analyses.config import Analysis
+from dpca.analyses.config import AnalysisSection
 from dpca.analyses.kinds import Distances
 from dpca.analyses.memory import held
 from tests.commands.calls import dpca
@@ -105,7 +105,7 @@ def test_statistics_are_written_and_told_and_no_data_are_read(here, capsys):
 
 def test_the_plan_counts_distances():
     def planned(count):
-        analyses = [Analysis(name=f"n{number}", model=Distances(kind="distances")) for number in range(count)]
+        analyses = [AnalysisSection(name=f"n{number}", model=Distances(kind="distances")) for number in range(count)]
         return sum(array.bytes * array.count for array in held(N, analyses))
 
     assert planned(9) - planned(1) == 8 * 8 * N * N

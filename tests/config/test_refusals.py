@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from dpca.analyses.config import Analysis, Filter, Step, load_derive
+from dpca.analyses.config import AnalysisSection, Filter, Step, load_derive
 from dpca.analyses.resampling import Resampling
 from dpca.config.loading import load
 from dpca.config.rotation import Rotation
@@ -33,7 +33,7 @@ def told(text, load=load_derive):
 
 MODELS = {
     model.model_fields["kind"].annotation.__args__[0]: model
-    for model in get_args(Analysis.model_fields["model"].annotation)
+    for model in get_args(AnalysisSection.model_fields["model"].annotation)
 }
 KINDS = ", ".join(MODELS)
 GIVEN = {

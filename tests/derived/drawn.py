@@ -6,11 +6,11 @@ import numpy as np
 from scipy import signal
 
 from dpca.derived.filters import Butterworth, Lanczos, RunningMean
-from dpca.derived.fits import Detrend, RegressOut
+from dpca.derived.fits import Detrend, LessCovariates
 from dpca.derived.gram import FactorProducts, Products
 from dpca.derived.groups import Anomalies, Between, GroupMeans
 from dpca.derived.hilbert import Analytic
-from dpca.derived.operators import Center, Difference, Select, Weights
+from dpca.derived.operators import Center, Difference, SelectRows, Weights
 
 STEP = 0.5
 
@@ -61,7 +61,7 @@ def operators(n, seed=0):
     uneven = np.sort(rng.random(n)) * 1e3
     ones = np.ones((n, 1))
     return {
-        "select": (Select(chosen, n), lambda x: x[chosen]),
+        "select": (SelectRows(chosen, n), lambda x: x[chosen]),
         "difference": (Difference(n, 2), lambda x: x[2:] - x[:-2]),
         "center": (Center(n), lambda x: x - x.mean(0)),
         "weights": (Weights(w), lambda x: np.sqrt(w)[:, None] * (x - np.average(x, axis=0, weights=w))),
@@ -69,8 +69,8 @@ def operators(n, seed=0):
         "anomalies": (Anomalies(months), lambda x: x - means(x, months)),
         "between": (Between(months), lambda x: means(x, months) - x.mean(0)),
         "detrend": (Detrend(uneven, 2), lambda x: beside(x, np.vander((uneven - 500) / 500, 3))),
-        "regress out": (RegressOut(z), lambda x: beside(x, np.hstack([ones, z]))),
-        "regress out alone": (RegressOut(z[:, 0], intercept=False), lambda x: beside(x, z[:, :1])),
+        "regress out": (LessCovariates(z), lambda x: beside(x, np.hstack([ones, z]))),
+        "regress out alone": (LessCovariates(z[:, 0], intercept=False), lambda x: beside(x, z[:, :1])),
         "low-pass": (Butterworth(t, (None, 0.3)), lambda x: filtered(x, 4, 0.3, "lowpass")),
         "high-pass": (Butterworth(t, (0.1, None), 2), lambda x: filtered(x, 2, 0.1, "highpass")),
         "band-pass": (Butterworth(t, (0.1, 0.4), 1), lambda x: filtered(x, 1, (0.1, 0.4), "bandpass")),

@@ -9,7 +9,7 @@ from dpca.derived.extended import extended
 from dpca.derived.gram import FactorProducts, Products, transformed
 from dpca.derived.groups import Anomalies
 from dpca.derived.hilbert import Analytic, hilbert
-from dpca.derived.operators import Center, Chain, Select, Weights
+from dpca.derived.operators import Center, Chain, SelectRows, Weights
 from dpca.derived.pca import pca, project
 from dpca.errors import ConfigError
 from tests.derived.drawn import assert_close, assert_same_up_to_phase, operators, samples
@@ -106,7 +106,7 @@ def test_samples_that_a_selection_leaves_out_are_projected():
     mean, origin = data.x[kept].mean(0), np.zeros(50)
     origin[kept] = 1 / len(kept)
     for products in data.both:
-        found = pca(transformed(products, Chain(n, (Select(kept, n), Center(len(kept))))), K)
+        found = pca(transformed(products, Chain(n, (SelectRows(kept, n), Center(len(kept))))), K)
         cross = data.centred @ data.centred.T
         maps = data.centred.T @ found.coefficients
         scores = project(products, found.coefficients, cross[left], origin)

@@ -12,12 +12,12 @@ from dpca.derived.fits import Detrend
 from dpca.derived.gram import FactorProducts, Products, products_of, transformed
 from dpca.derived.groups import Anomalies, Between, GroupMeans
 from dpca.derived.hilbert import Analytic, hilbert
-from dpca.derived.operators import Center, Chain, Select
+from dpca.derived.operators import Center, Chain, SelectRows
 from dpca.derived.pca import pca
 from dpca.derived.spod import spod
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.accumulators.gram import center_gram
-from dpca.numerics.gram_matrix import Features, GramMatrix
+from dpca.numerics.gram_matrix import GramMatrix, SummedFeatures
 from dpca.numerics.ladder import Rung
 from dpca.numerics.sketch import Sketch, random_columns
 from tests.derived.drawn import operators, samples
@@ -63,7 +63,7 @@ def test_what_removes_the_mean_does_not_see_it():
 
 def test_amplification():
     data = samples(0)
-    selected = transformed(data.products, Chain(60, (Select(np.arange(10), 60),)))
+    selected = transformed(data.products, Chain(60, (SelectRows(np.arange(10), 60),)))
     assert selected.amplification == pytest.approx(1.0)
     cycle = np.sin(np.pi * np.arange(60) / 6)[:, None]
     data = samples(0, mean=0.0)
@@ -97,7 +97,7 @@ def in_single_precision(x):
         mean_product=np.zeros(n),
         mean_norm2=0.0,
         norms2=(x**2).sum(1),
-        features=Features(d),
+        features=SummedFeatures(d),
         rung=Rung("gram_eigh", np.dtype("f4")),
         exact=False,
         difference=0.0,
@@ -219,7 +219,7 @@ YEARS, MONTHS = np.arange(60) // 6, np.arange(60) % 6
     [
         (Anomalies(YEARS), GroupMeans(YEARS)),
         (Between(MONTHS), Anomalies(MONTHS)),
-        (Select([3, 3], 60), Center(2)),
+        (SelectRows([3, 3], 60), Center(2)),
     ],
     ids=["years", "months", "one twice"],
 )

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.derived.filters import Butterworth, Lanczos, RunningMean
-from dpca.derived.fits import Detrend, RegressOut
+from dpca.derived.fits import Detrend, LessCovariates
 from dpca.derived.groups import Anomalies, Between, GroupMeans
 from dpca.derived.hilbert import Analytic
-from dpca.derived.operators import Center, Chain, Difference, Select, Weights
+from dpca.derived.operators import Center, Chain, Difference, SelectRows, Weights
 from dpca.errors import ConfigError, DataError
 from tests.derived.drawn import assert_close, operators
 from tests.drawn import examples
@@ -62,7 +62,7 @@ def test_a_chain_is_the_product_of_its_operators(seed, n, names):
 def test_rows_keep_their_names():
     dates = np.arange("2000-01", "2005-01", dtype="M8[M]")
     years = dates.astype("M8[Y]")
-    chain = Chain(60, (Anomalies(np.arange(60) % 12), Select(np.arange(12, 60), 60), GroupMeans(years[12:])))
+    chain = Chain(60, (Anomalies(np.arange(60) % 12), SelectRows(np.arange(12, 60), 60), GroupMeans(years[12:])))
     assert chain.rows(dates).astype(str).tolist() == ["2001", "2002", "2003", "2004"]
     t = np.arange(60.0)
     assert Chain(60, (Difference(60), RunningMean(t[1:], 3))).rows(t).tolist() == t[2:-1].tolist()
@@ -73,7 +73,7 @@ def test_covariates_may_depend_on_each_other():
     rng = np.random.default_rng(0)
     z, x = rng.standard_normal((30, 2)), rng.standard_normal((30, 5))
     doubled = np.column_stack([z, z.sum(1), np.full(30, 7.0), 1e8 * z[:, 0]])
-    assert_close(RegressOut(doubled).apply(x), RegressOut(z).apply(x))
+    assert_close(LessCovariates(doubled).apply(x), LessCovariates(z).apply(x))
 
 
 def test_anomalies_of_equal_labels_of_any_kind():
@@ -99,13 +99,13 @@ T = np.arange(30.0)
         (lambda: Lanczos(T, (None, 0.1), 4), "odd number"),
         (lambda: Detrend(T[:2], 1), "nothing is left"),
         (lambda: Detrend(np.repeat(T[:3], 10), 2), "all 3 distinct times"),
-        (lambda: RegressOut(np.random.default_rng(0).random((5, 4))), "fit all 5 samples"),
+        (lambda: LessCovariates(np.random.default_rng(0).random((5, 4))), "fit all 5 samples"),
         (lambda: Anomalies(T), "a group of its own"),
         (lambda: Between(np.zeros(5)), "in one group"),
         (lambda: GroupMeans(np.zeros((5, 2))), "one a sample"),
         (lambda: Difference(3, 3), "1 to 2 is allowed"),
-        (lambda: Select(np.array([3]), 3), "samples 0 to 2"),
-        (lambda: Select(np.array([], int), 3), "at least one"),
+        (lambda: SelectRows(np.array([3]), 3), "samples 0 to 2"),
+        (lambda: SelectRows(np.array([], int), 3), "at least one"),
         (lambda: Center(1), "nothing of them without their mean"),
         (lambda: Weights(np.array([1.0, 0.0])), "two have to be positive"),
         (lambda: Weights(np.array([1.0, 2.0, -1.0])), "0 or more"),
@@ -123,7 +123,7 @@ def test_what_it_refuses(make, said):
     "make",
     [
         lambda: Detrend(np.array([0.0, np.nan, 2.0, 3.0])),
-        lambda: RegressOut(np.array([0.0, np.inf, 2.0, 3.0])),
+        lambda: LessCovariates(np.array([0.0, np.inf, 2.0, 3.0])),
         lambda: Weights(np.array([0.0, np.nan, 2.0, 3.0])),
         lambda: Anomalies(np.array([0.0, np.nan, 0.0, 3.0])),
         lambda: GroupMeans(np.array(["2000", "NaT"], "M8[Y]")),

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import RidgeCV
 
 from dpca import PCA as dpca_PCA
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples as Rows
 from dpca.derived.dmd import dmd
@@ -24,7 +24,7 @@ from dpca.derived.fits import Detrend
 from dpca.derived.gram import products_of, transformed
 from dpca.derived.groups import Anomalies, GroupMeans
 from dpca.derived.hilbert import hilbert
-from dpca.derived.operators import Center, Chain, Difference, Select
+from dpca.derived.operators import Center, Chain, Difference, SelectRows
 from dpca.derived.optimized_dmd import optimized_dmd
 from dpca.derived.pca import pca, project
 from dpca.derived.resampling import Bootstrap, resampled
@@ -148,7 +148,7 @@ def rows(n):
         ),
         "band-pass": ((Butterworth(times, (0.1, 0.4), 1),), lambda x: signal.sosfiltfilt(sections, x, axis=0)),
         "Lanczos": ((Lanczos(times, (None, 0.2), 7),), lambda x: convolved(x, lanczos(7, 0.2 * STEP))),
-        "differences of some": ((Select(np.arange(2, n), n), Difference(n - 2)), lambda x: np.diff(x[2:], axis=0)),
+        "differences of some": ((SelectRows(np.arange(2, n), n), Difference(n - 2)), lambda x: np.diff(x[2:], axis=0)),
         "means of groups": (
             (GroupMeans(pairs),),
             lambda x: np.stack([x[pairs == pair].mean(0) for pair in set(pairs)]),
@@ -212,7 +212,7 @@ def test_pca_of_scikit_learn_behind_filters_of_scipy(name):
 def test_pca_of_a_subset_and_scores_of_the_rest_of_scikit_learn():
     data = samples(7, 61, 200)
     inside = np.random.default_rng(7).permutation(61) < 40
-    select = Select(np.flatnonzero(inside), 61)
+    select = SelectRows(np.flatnonzero(inside), 61)
     fit, model = components(data.products, (select,)), PCA(K, svd_solver="full").fit(data.x[inside])
     np.testing.assert_allclose(fit.explained_variance(), model.explained_variance_, rtol=1e-11)
     rest = project(data.products, fit.coefficients, data.products.matrix[~inside], inside / inside.sum())
@@ -230,7 +230,7 @@ def test_draws_of_the_bootstrapper_of_xeofs():
     drawn.fit(model)
     rng = np.random.default_rng(7)
     for number, expected in enumerate(drawn.data["explained_variance"].transpose("n", "mode").values):
-        chosen = Select(rng.choice(n, n, replace=True), n)
+        chosen = SelectRows(rng.choice(n, n, replace=True), n)
         fit = pca(transformed(data.products, Chain(n, (chosen, Center(n)))), K)
         np.testing.assert_allclose(fit.explained_variance(), expected, rtol=1e-9, err_msg=f"draw {number}")
 
@@ -260,7 +260,7 @@ def statistical(seed=8, n=60, d=200):
     data, labels = samples(seed, n, d), np.repeat(["a", "b", "c"], [n // 2, n // 3, n - n // 2 - n // 3])
     data.x[labels == "b"] += 0.4 * np.random.default_rng(seed).standard_normal(d)
     data = type(data)(data.x, data.x.mean(0))
-    known = Known("results/x", "gram_eigh", "double", data.x.nbytes)
+    known = ProductAccuracy("results/x", "gram_eigh", "double", data.x.nbytes)
     return Rows.of(data.products, Axis("sample", None), known), data.x, np.random.default_rng(0).permutation(labels)
 
 

@@ -9,7 +9,7 @@ from scipy import optimize
 from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples
 from dpca.derived.statistics import Grouped, arrangements
@@ -23,7 +23,7 @@ AXIS = Axis("time", np.arange(400.0), {"units": "days since 2000-01-15", "calend
 
 
 def known(precision="double", solver="gram_eigh"):
-    return Known("results/sst", solver, precision, 8 * 60 * 300)
+    return ProductAccuracy("results/sst", solver, precision, 8 * 60 * 300)
 
 
 def rows_of(data, factor=False):

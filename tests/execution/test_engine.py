@@ -18,7 +18,7 @@ from dpca.errors import ClusterError, DataError
 from dpca.execution.engine import Calls, Session, Watch, fold
 from dpca.execution.executors import Distributed, Threads
 from dpca.methods.passes import Pass
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.sources import as_source, open_source
@@ -175,7 +175,7 @@ def test_a_failure_is_explained_with_the_calls_that_had_not_finished_either():
 def test_a_result_that_was_added_is_let_go_of(stored):
     """No more n x n partials exist than the window has places."""
     alive, most = weakref.WeakSet(), []
-    original = Gram.empty.__func__
+    original = GramAccumulator.empty.__func__
 
     def counted(cls, n, tally):
         partial = original(cls, n, tally)
@@ -184,8 +184,8 @@ def test_a_result_that_was_added_is_let_go_of(stored):
         return partial
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gram, "empty", classmethod(counted))
-        patch.setattr(Gram, "__hash__", object.__hash__)
+        patch.setattr(GramAccumulator, "empty", classmethod(counted))
+        patch.setattr(GramAccumulator, "__hash__", object.__hash__)
         decompose_array(open_source(stored), 4, executor=Threads(1), window=2, **PLAN)
     assert len(most) == 12  # the total and 11 spans
     assert max(most) <= 3

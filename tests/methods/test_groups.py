@@ -17,7 +17,7 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import decompose
 from dpca.methods.first_pass import FirstPass
 from dpca.methods.stages import Stages
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
@@ -70,7 +70,7 @@ def test_a_gram_matrix_is_the_sum_over_all_groups(names, executor, tmp_path):
 
 def test_the_gram_matrix_is_released_before_the_second_pass(monkeypatch):
     """Else it takes memory that is not planned there: n x n beside the slabs of all tasks."""
-    seen, finish, span = [], Gram.finish, second_pass.components_span
+    seen, finish, span = [], GramAccumulator.finish, second_pass.components_span
 
     def finishing(gram, *arguments):
         seen.append(weakref.ref(gram.matrix))
@@ -80,7 +80,7 @@ def test_the_gram_matrix_is_released_before_the_second_pass(monkeypatch):
         seen.append(seen[0]() is None)
         return span(*arguments)
 
-    monkeypatch.setattr(Gram, "finish", finishing)
+    monkeypatch.setattr(GramAccumulator, "finish", finishing)
     monkeypatch.setattr(second_pass, "components_span", spanning)
     decompose_array(random_array(0, (30, 4000), "f4"), 3)
     assert len(seen) > 1

@@ -8,7 +8,7 @@ import zarr
 from dpca.errors import DataError
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.panels import Rules
 from dpca.numerics.sketch import COLUMNS
 from dpca.sources import as_source, open_source
@@ -167,7 +167,7 @@ def test_products_are_of_contiguous_panels_in_working_precision(layout, monkeypa
     """Else BLAS would be handed a copy, or NumPy would not see a symmetric product."""
     case = dict(LAYOUTS[layout])
     axis, shape = case.pop("samples_axis"), case.pop("shape")
-    seen, add = [], Gram.add
+    seen, add = [], GramAccumulator.add
 
     def recorded(self, matrix):
         seen.append(matrix)
@@ -175,7 +175,7 @@ def test_products_are_of_contiguous_panels_in_working_precision(layout, monkeypa
         assert matrix.flags.c_contiguous or matrix.flags.f_contiguous
         return add(self, matrix)
 
-    monkeypatch.setattr(Gram, "add", recorded)
+    monkeypatch.setattr(GramAccumulator, "add", recorded)
     array = zarr.create_array({}, data=random_array(0, shape, "f4"), **case)
     decompose_array(as_source(array), 3, samples_axis=axis, slab_bytes=12 * 4 * 60, n_spans=4, components=False)
     assert sum(matrix.shape[1] for matrix in seen) == np.prod(shape) // 12

@@ -6,7 +6,7 @@ import pytest
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators import border, gram
 from dpca.numerics.accumulators.border import Border
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.accumulators.tallies import FeatureTally
 
 
@@ -28,7 +28,7 @@ def summed(accumulator, panels):
 @pytest.mark.usefixtures("block")
 def test_the_sum_is_symmetric_and_that_of_all(m, dtype):
     panels = np.random.default_rng(m).standard_normal((3, m, 50)).astype(dtype)
-    found, _ = summed(Gram.empty(m, FeatureTally.empty(m, 2, False)), panels)
+    found, _ = summed(GramAccumulator.empty(m, FeatureTally.empty(m, 2, False)), panels)
     expected = sum(panel.astype("f8") @ panel.astype("f8").T for panel in panels)
     np.testing.assert_allclose(found.matrix, expected, atol=1e-5 if dtype == "f4" else 1e-12)
     np.testing.assert_array_equal(found.matrix, found.matrix.T)
@@ -39,11 +39,11 @@ def test_the_sum_is_symmetric_and_that_of_all(m, dtype):
 @pytest.mark.usefixtures("block")
 def test_sums_of_integers_are_exact_while_they_are_small():
     panel = np.random.default_rng(0).integers(-100, 100, (31, 50)).astype("f4")
-    found, exact = summed(Gram.empty(31, FeatureTally.empty(31, 2, False)), [panel])
+    found, exact = summed(GramAccumulator.empty(31, FeatureTally.empty(31, 2, False)), [panel])
     assert exact == [True]
     np.testing.assert_array_equal(found.matrix, panel.astype("f8") @ panel.astype("f8").T)
     panel[30] *= 100  # of the last block alone
-    assert not Gram.empty(31, FeatureTally.empty(31, 2, False)).add(panel)
+    assert not GramAccumulator.empty(31, FeatureTally.empty(31, 2, False)).add(panel)
 
 
 @pytest.mark.parametrize("row", [0, 15, 30])
@@ -52,7 +52,7 @@ def test_an_overflow_in_any_block_is_refused(row):
     panel = np.ones((31, 50), "f4")
     panel[row] = 1e20
     with pytest.raises(PrecisionError, match="overflows"):
-        Gram.empty(31, FeatureTally.empty(31, 2, False)).add(panel)
+        GramAccumulator.empty(31, FeatureTally.empty(31, 2, False)).add(panel)
     with pytest.raises(PrecisionError, match="overflows"):
         Border.after(10, 31, FeatureTally.empty(31, 2, False)).add(panel)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpca.errors import DataError, PrecisionError
-from dpca.numerics.backproject import BackprojectionPartial, Measured
+from dpca.numerics.backproject import BackprojectionPartial, MeasuredFit
 from dpca.numerics.certificate import caveats, certify, check_products, confirmed
 from dpca.numerics.ladder import Rung
 from dpca.numerics.sketch import random_columns
@@ -23,7 +23,7 @@ def projected(x, spectrum):
 
 
 def as_measured(partial, spectrum):
-    return Measured(
+    return MeasuredFit(
         partial.overlap,
         spectrum.vectors.T @ spectrum.vectors,
         None,

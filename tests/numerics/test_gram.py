@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import PrecisionError
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.accumulators.tallies import FeatureTally
 from dpca.numerics.panels import FeatureCounts, FeaturePanel
 from dpca.numerics.sketch import random_columns
@@ -27,7 +27,7 @@ def tally_of(n):
 
 
 def summed(matrices):
-    found = Gram.empty(len(matrices[0]), tally_of(len(matrices[0])))
+    found = GramAccumulator.empty(len(matrices[0]), tally_of(len(matrices[0])))
     list(found.of_slab(panel(matrix) for matrix in matrices))
     return found.close()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpca import PCA, KernelPCA
 from dpca.errors import DataError
-from dpca.numerics.accumulators.gram import Gram, center_gram
+from dpca.numerics.accumulators.gram import GramAccumulator, center_gram
 from dpca.numerics.panels import Rules
 from dpca.sources import open_source
 from tests.drawn import examples
@@ -65,7 +65,7 @@ def test_the_raw_gram_follows_from_the_centred_one_also_with_integers():
 def test_sums_that_float32_cannot_hold_are_known_to_be_rounded():
     x = np.where(np.random.default_rng(0).random((6, 9000)) < 0.5, 0, 255).astype("u1")
     assert not decompose_array(x, 2).certificate["exact_products"]
-    gram = Gram.empty(2, tally_of(2))
+    gram = GramAccumulator.empty(2, tally_of(2))
     assert gram.add(np.array([[2.0**12 - 1, 0], [0, 1]], "f4"))
     assert not gram.add(np.array([[2.0**12, 1.0], [0, 1]], "f4"))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.execution.progress import Progress
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.accumulators.tallies import FeatureTally
 from dpca.numerics.panels import Rules
 from dpca.numerics.preview import is_due, leading_shares
@@ -67,7 +67,7 @@ def test_data_that_are_constant_have_none_to_show():
 
 
 def test_sums_that_overflowed_have_none_to_show_either():
-    found = Gram.empty(3, FeatureTally.empty(3))
+    found = GramAccumulator.empty(3, FeatureTally.empty(3))
     found.matrix[:] = np.inf
     with np.errstate(invalid="ignore"):
         assert leading_shares(found, True) == leading_shares(found, False) == ()

@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
 from dpca.report import figures, marks
-from dpca.report.findings import Axis, Component, pictures
+from dpca.report.findings import Component, DrawnAxis, pictures
 from dpca.report.marks import (
     COLOR_MAPS,
     COLORS,
@@ -205,7 +205,7 @@ def test_entries_of_a_short_axis_have_pictures_of_their_own():
     assert [(view.title, view.axes, view.middle) for view in views] == [("u", (1, 2), {0: 0}), ("v", (1, 2), {0: 1})]
     assert not any(view.cut for view in views)
     component = Component(tuple(RNG.standard_normal(view.shape) for view in views), ())
-    axes = [Axis(name) for name in ("wind", "lat", "lon")]
+    axes = [DrawnAxis(name) for name in ("wind", "lat", "lon")]
     of = figures.of_component("0", component, views, axes)
     assert [panel.title for panel in of.panels[0]] == ["u", "v"]
     limits = {mark.limits for panel in of.panels[0] for mark in panel.marks}

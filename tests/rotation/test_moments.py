@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import FastICA
 
-from dpca.numerics.fourth_moments import Moments, added, members, n_sums
-from dpca.numerics.rotation import Rotating, Rotation, add_targets, promax
+from dpca.numerics.fourth_moments import FourthMoments, added, members, n_sums
+from dpca.numerics.rotation import Rotating, RotationResult, add_targets, promax
 
 
 def maps_of(seed=0, k=4, d=600, n=30):
@@ -23,7 +23,7 @@ def moments_of(loadings, maps):
     sums = np.zeros(n_sums(len(maps)))
     for piece in np.array_split(maps, 3, axis=1):
         added(sums, loadings.of_maps(piece))
-    return Moments.of(sums, len(maps))
+    return FourthMoments.of(sums, len(maps))
 
 
 def varimax_of(loadings):
@@ -51,7 +51,7 @@ def test_the_sums_are_the_moments_of_all_degrees_up_to_four_wherever_features_ar
     sums = np.zeros(n_sums(k))
     added(sums, loadings[:, :cut])
     added(sums, loadings[:, cut:])
-    found = Moments.of(sums, k)
+    found = FourthMoments.of(sums, k)
     columns = np.vstack([np.ones(d), loadings])
     full = np.einsum("af,bf,cf,df->abcd", *[columns] * 4)
     a, b = members(k + 1)
@@ -94,7 +94,7 @@ def test_promax_is_the_regression_on_a_power_of_varimax(power, normalize):
     oblique = np.linalg.lstsq(turned, np.abs(turned) ** (power - 1) * turned, rcond=None)[0]
     oblique = oblique @ np.diag(np.sqrt(np.diag(np.linalg.inv(oblique.T @ oblique))))
     np.testing.assert_allclose(matrix, found.matrix @ oblique, atol=1e-9)
-    np.testing.assert_allclose(np.diag(Rotation(variances, matrix).factor_correlation), 1)
+    np.testing.assert_allclose(np.diag(RotationResult(variances, matrix).factor_correlation), 1)
 
 
 @pytest.mark.parametrize("algorithm", ["parallel", "deflation"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.commands.apply import Place, transform
+from dpca.commands.apply import Placement, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.synced import SyncedStore
@@ -87,7 +87,7 @@ def test_results_are_changed_through_the_disk_alone(auditor, monkeypatch):
         run(config, resume=True)
         run(config, overwrite=True)
         for _ in range(2):
-            transform("out/r", "x.zarr", "out/t", overwrite=True, place=Place(workers=1))
+            transform("out/r", "x.zarr", "out/t", overwrite=True, place=Placement(workers=1))
     assert found == []
 
 

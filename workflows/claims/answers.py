@@ -35,7 +35,7 @@ from dpca.derived.fits import Detrend
 from dpca.derived.gram import AnyProducts, Transformed, products_of, transformed
 from dpca.derived.groups import Anomalies, Between, GroupMeans
 from dpca.derived.hilbert import Analytic
-from dpca.derived.operators import Center, Chain, Difference, Operator, Select
+from dpca.derived.operators import Center, Chain, Difference, Operator, SelectRows
 from dpca.derived.pca import UpTo, pca
 from dpca.derived.spod import spod
 from dpca.errors import ConfigError, DataError
@@ -70,7 +70,7 @@ def operators(n: int, g: Generator) -> dict[str, Callable[[], Operator]]:
     times, months, years = np.arange(n) * 0.5, np.arange(n) % 6, np.arange(n) // 5
     low = float(g.uniform(0.1, 0.4))
     return {
-        "select": lambda: Select(g.integers(0, n, max(n - 10, 2)), n),
+        "select": lambda: SelectRows(g.integers(0, n, max(n - 10, 2)), n),
         "center": lambda: Center(n),
         "difference": lambda: Difference(n, int(g.integers(1, 4))),
         "anomalies": lambda: Anomalies(months),

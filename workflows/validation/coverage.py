@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from threadpoolctl import threadpool_limits
 
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.kinds.pca import components
 from dpca.analyses.resampling import Resampling, with_resampling
@@ -106,7 +106,9 @@ def covered(case: Case, trial: int) -> list[list[NDArray[np.bool_]]]:
         x = case.draw(np.random.default_rng([zlib.crc32(case.name.encode()), case.n, trial]))
         x -= x.mean(axis=0)
         products = Products(x @ x.T, np.zeros(case.n), 0.0)
-        rows = Samples.of(products, Axis("sample", None), Known("simulated", "gram_eigh", "double", x.nbytes)).centred
+        rows = Samples.of(
+            products, Axis("sample", None), ProductAccuracy("simulated", "gram_eigh", "double", x.nbytes)
+        ).centred
         answer, found = components(rows, K), []
         drawn = [with_resampling(rows, answer, way) for way in case.ways]
         for one in drawn:

@@ -13,7 +13,7 @@ from dpca.analyses.kinds.pairs import SHOWN, OfTwo, orders_of, pair_of
 from dpca.analyses.samples import Samples
 from dpca.config.schema import AUTO
 from dpca.derived.feature_groups import canonical_correlations, p_value
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 
 
 class Cca(OfTwo):
@@ -45,7 +45,7 @@ class Cca(OfTwo):
         return 2 * min(most_of(self.n_components, n), self.n_leading)
 
     @classmethod
-    def table(cls, analysis: Analysis) -> tuple[list[str], list[list[str]]]:
+    def table(cls, analysis: StoredAnalysis) -> tuple[list[str], list[list[str]]]:
         values = np.asarray(analysis["correlations"][...], np.float64)
         return ["pair", "correlation"], [
             [str(number), f"{value:.6g}"] for number, value in enumerate(values[:SHOWN], 1)

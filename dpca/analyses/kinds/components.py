@@ -9,7 +9,7 @@ import numpy as np
 from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
 from dpca.analyses.certificates import answer_of_maps
-from dpca.analyses.kind import Contents, Kind, View
+from dpca.analyses.kind import AnalysisView, Contents, Kind
 from dpca.analyses.kinds.shown import first_of, names_in, scores_of
 from dpca.analyses.samples import Samples
 from dpca.derived.pca import Components
@@ -21,7 +21,7 @@ from dpca.report.derived_findings import Lead
 from dpca.report.figures import of_group_shares
 from dpca.report.findings import SHOWN_SCORES
 from dpca.report.marks import Figure, Points
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -35,7 +35,7 @@ class OfComponents(Kind):
     has_maps = True
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         found = derived.spectrum(view.analysis)
         is_complex = found.turns is not None
         shares, sums = 100 * found.ratio, 100 * np.cumsum(found.ratio)
@@ -85,11 +85,11 @@ class OfComponents(Kind):
         return contents, captions
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         return [[(number,)] for number in range(min(count, cls.n_maps(stored)))]
 
     @classmethod
-    def n_maps(cls, stored: Analysis) -> int:
+    def n_maps(cls, stored: StoredAnalysis) -> int:
         return int(stored["explained_variance_ratio"].shape[0])
 
 
@@ -113,7 +113,7 @@ def spectrum_of(found: Components, axis: Axis, divisor: float) -> dict[str, Arra
     }
 
 
-def rotated_of(analysis: Analysis) -> list[dict[str, Any]]:
+def rotated_of(analysis: StoredAnalysis) -> list[dict[str, Any]]:
     """The table of rotated components, where there are some."""
     if "rotation_matrix" not in analysis:
         return []

@@ -10,7 +10,7 @@ from pydantic import Field
 from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
 from dpca.analyses.certificates import answer_of_maps
-from dpca.analyses.kind import Contents, Context, Kind, Labels, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind, Labels
 from dpca.analyses.kinds.components import points
 from dpca.analyses.kinds.permanova import BY
 from dpca.analyses.samples import Samples
@@ -20,7 +20,7 @@ from dpca.derived.pca import UpTo, pca
 from dpca.errors import ConfigError
 from dpca.report.derived_findings import Lead
 from dpca.report.marks import COLORS, SHAPES, Figure, Panel, Points, Scale
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -93,7 +93,7 @@ class Discriminant(Kind):
         return self.n_components
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis = view.analysis
         rho, share, digits = (
             np.asarray(analysis[name][...], np.float64)
@@ -122,11 +122,11 @@ class Discriminant(Kind):
         return view.contents(table, drawn, caption), [f"Discriminant {number}" for number in range(1, len(rho) + 1)]
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         return [[(number,)] for number in range(min(count, cls.n_maps(stored)))]
 
     @classmethod
-    def n_maps(cls, stored: Analysis) -> int:
+    def n_maps(cls, stored: StoredAnalysis) -> int:
         return int(stored["canonical_correlations"].shape[0])
 
 

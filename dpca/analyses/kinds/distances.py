@@ -10,7 +10,7 @@ import numpy as np
 from dpca.analyses import kernels
 from dpca.analyses.answers import Answer, Array, row_axis
 from dpca.analyses.certificates import why_so_few
-from dpca.analyses.kind import Contents, Context, Kind, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification, answered
 from dpca.report.figures import largest
@@ -54,7 +54,7 @@ class Distances(Kind):
         )
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         array = view.analysis["distances"]
         n = array.shape[0]
         step = -(-n // PIXELS)

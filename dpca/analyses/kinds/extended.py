@@ -25,7 +25,7 @@ from dpca.report.derived_findings import PIXELS, Lead, lags
 from dpca.report.figures import arranged, image_of, largest, panel_of, scale_of, width_of
 from dpca.report.findings import Component, Picture
 from dpca.report.marks import Figure, Image, Panel, Scale
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -53,7 +53,7 @@ class ExtendedEof(OfComponents):
         return 4 * self.lags  # that of a factor for each lag
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         n_lags, k, *features = array.shape
         # A line of features makes one image of all lags.
         chosen = list(range(min(n_lags, PIXELS))) if len(features) == 1 else lags(n_lags)
@@ -80,11 +80,11 @@ def _of_windows(chain: Chain, lags: NDArray[np.intp], windows: int, projected: M
 
 
 def lagged(
-    analysis: Analysis,
+    analysis: StoredAnalysis,
     components: list[Component],
     leads: list[Lead],
     pictures: tuple[findings.Picture, ...],
-    axes: list[findings.Axis],
+    axes: list[findings.DrawnAxis],
     name: str,
 ) -> tuple[str, Figure]:
     """The end of a caption, and the figure, of the maps of one component at several lags."""
@@ -104,7 +104,7 @@ def of_lags(
     components: Sequence[Component],
     titles: Sequence[str],
     view: Picture,
-    axes_of: list[findings.Axis],
+    axes_of: list[findings.DrawnAxis],
     name: str,
     together: str = "",
 ) -> Figure:
@@ -118,7 +118,9 @@ def of_lags(
     return Figure(name, "maps at lags", rows, 280, width_of(rows[0]), about="Maps at several lags")
 
 
-def of_lagged_line(values: F64, lags: F64, lag_label: str, view: Picture, axis: findings.Axis, name: str) -> Figure:
+def of_lagged_line(
+    values: F64, lags: F64, lag_label: str, view: Picture, axis: findings.DrawnAxis, name: str
+) -> Figure:
     """A component of one axis of features at all lags, (lags, pixels), as an image."""
     limit, (left, right) = largest([values]), axis.edges(values.shape[1] * view.step[0])
     half = float((lags[-1] - lags[0]) / max(1, len(lags) - 1) / 2) or 0.5

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from dpca.analyses.answers import H2, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
-from dpca.analyses.kind import Contents, Context, Fixed, Kind, Target, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Fixed, Kind, Target
 from dpca.analyses.kinds.shown import small
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import answered, inexact, plain, target_of, unweighted
@@ -89,7 +89,7 @@ class Heritability(Kind):
         return 2
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis, document = view.analysis, view.analysis.certificate
         error = document["standard_error"]
         rows = [

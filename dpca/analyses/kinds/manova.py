@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dpca.analyses.answers import Answer, Array
 from dpca.analyses.axis import Axis
-from dpca.analyses.kind import Contents, Context, Kind, Labels, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind, Labels
 from dpca.analyses.kinds.pca import components
 from dpca.analyses.kinds.permanova import BY
 from dpca.analyses.kinds.shown import small
@@ -77,7 +77,7 @@ class Manova(Kind):
         return Answer("manova", arrays, {axis.name: axis for axis in axes}, None, certificate)
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         rows = [
             [
                 TESTS[name],

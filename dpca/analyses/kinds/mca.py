@@ -11,7 +11,7 @@ from dpca.analyses.kind import Context, most_of, number_of
 from dpca.analyses.kinds.pairs import SHOWN, OfTwo, orders_of, pair_of
 from dpca.analyses.samples import Samples
 from dpca.derived.feature_groups import maximum_covariance, p_value
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 
 
 class Mca(OfTwo):
@@ -44,7 +44,7 @@ class Mca(OfTwo):
         return f"covariance {value / (rows.n - 1):.4g}"
 
     @classmethod
-    def table(cls, analysis: Analysis) -> tuple[list[str], list[list[str]]]:
+    def table(cls, analysis: StoredAnalysis) -> tuple[list[str], list[list[str]]]:
         values, fractions = (
             np.asarray(analysis[name][...], np.float64) for name in ("covariance", "squared_covariance_fraction")
         )

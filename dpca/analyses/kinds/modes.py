@@ -10,7 +10,7 @@ import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.certificates import answer_of_maps
-from dpca.analyses.kind import Contents, Kind, View
+from dpca.analyses.kind import AnalysisView, Contents, Kind
 from dpca.analyses.kinds.shown import first_of, scores_of
 from dpca.analyses.samples import Samples
 from dpca.derived.dmd import SAME, Modes
@@ -19,7 +19,7 @@ from dpca.report.derived_findings import Lead, Unit, rows_shown
 from dpca.report.figures import not_reliable
 from dpca.report.findings import SHOWN_SCORES
 from dpca.report.marks import COLORS, Figure, Line, Mark, Panel, Points, Rule, Scale, Upright
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 
 
@@ -31,7 +31,7 @@ class OfModes(Kind):
     crests = "Crests move to where the phase is smaller: it tells how much earlier they come."
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         found, unit = modes(view.analysis)
         head = ["mode", "reliable", "digits", "frequency", "period", "growth", "|eigenvalue|", "amplitude"]
         caption = f"Modes, the strongest first; frequency and growth per {unit.name}, period in {unit.plural}"
@@ -64,11 +64,11 @@ class OfModes(Kind):
         return contents, [about(mode, unit) for mode in found]
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         return [[(mode.numbers[0],)] for mode in modes(stored)[0][:count]]
 
     @classmethod
-    def n_maps(cls, stored: Analysis) -> int:
+    def n_maps(cls, stored: StoredAnalysis) -> int:
         return len(modes(stored)[0])
 
 
@@ -112,7 +112,7 @@ class Mode:
         return f"Mode{'s' * (len(self.numbers) > 1)} {' and '.join(str(number + 1) for number in self.numbers)}"
 
 
-def modes(analysis: Analysis) -> tuple[list[Mode], Unit]:
+def modes(analysis: StoredAnalysis) -> tuple[list[Mode], Unit]:
     """Of dmd and optimized_dmd, the strongest first; conjugates are one."""
     unit = Unit.of(analysis["frequencies"])
     exponents, eigenvalues = (np.asarray(analysis[name][...]) for name in ("exponents", "eigenvalues"))

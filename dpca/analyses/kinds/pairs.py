@@ -13,7 +13,7 @@ from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
 from dpca.analyses.certificates import of_rows
 from dpca.analyses.feature_groups import Group, Sides, group_of
-from dpca.analyses.kind import Components, Contents, Kind, View
+from dpca.analyses.kind import AnalysisView, Components, Contents, Kind
 from dpca.analyses.kinds.shown import names_in
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification
@@ -24,7 +24,7 @@ from dpca.derived.operators import Chain, Matrix
 from dpca.errors import ConfigError
 from dpca.report.derived_findings import Lead
 from dpca.report.marks import Figure, Panel, Points, Scale
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -61,12 +61,12 @@ class OfTwo(Kind):
         return f"correlation {value:.4g}"
 
     @classmethod
-    def table(cls, analysis: Analysis) -> tuple[list[str], list[list[str]]]:
+    def table(cls, analysis: StoredAnalysis) -> tuple[list[str], list[list[str]]]:
         """The head and the first rows of a table of pairs."""
         raise NotImplementedError
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis = view.analysis
         document, first = analysis.certificate, names_in(analysis, SIDE)
         head, rows = cls.table(analysis)
@@ -81,14 +81,14 @@ class OfTwo(Kind):
         return contents, [f"Pair {number}" for number in range(1, cls.n_maps(analysis) + 1)]
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         sides = names_in(stored, SIDE)
         if group not in sides:
             return []
         return [[(sides.index(group), number)] for number in range(min(count, array.shape[1]))]
 
     @classmethod
-    def n_maps(cls, stored: Analysis) -> int:
+    def n_maps(cls, stored: StoredAnalysis) -> int:
         return int(stored["scores"].shape[-1])
 
     def answer(

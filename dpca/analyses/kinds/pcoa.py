@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from dpca.analyses.answers import Answer
-from dpca.analyses.kind import Components, Contents, Context, View, most_of, number_of
+from dpca.analyses.kind import AnalysisView, Components, Contents, Context, most_of, number_of
 from dpca.analyses.kinds.components import OfComponents, points
 from dpca.analyses.kinds.pca import components
 from dpca.analyses.samples import Samples
@@ -38,7 +38,7 @@ class Pcoa(OfComponents):
         return most_of(self.n_components, n)
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         contents, captions = super().section(view)
         if view.drawn:
             scores = np.asarray(view.analysis["scores"][:, :2], np.float64)

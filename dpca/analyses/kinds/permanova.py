@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dpca.analyses.answers import Answer, Array
 from dpca.analyses.axis import Axis
-from dpca.analyses.kind import Contents, Context, Kind, Labels, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind, Labels
 from dpca.analyses.kinds.shown import small
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import answered, grouped, inexact, labels_of, plain, unweighted
@@ -85,7 +85,7 @@ class Permanova(Kind):
         )
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis, document = view.analysis, view.analysis.certificate
         squares, degrees = (
             np.asarray(analysis[name][...], np.float64) for name in ("sum_of_squares", "degrees_of_freedom")

@@ -15,7 +15,7 @@ from pydantic import Field
 from dpca.analyses import projection
 from dpca.analyses.answers import ALPHA, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
-from dpca.analyses.kind import Contents, Context, Kind, Target, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind, Target
 from dpca.analyses.kinds.components import points
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import answered, inexact, of_all_rows, target_of, unweighted
@@ -111,7 +111,7 @@ class Ridge(Kind):
         return 6 + 4 * count
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis, document = view.analysis, view.analysis.certificate
         alphas, errors, r2 = (
             np.asarray(analysis[name][...], np.float64) for name in ("alpha", "mean_squared_error", "r2")

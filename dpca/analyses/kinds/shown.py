@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dpca.analyses.kind import View
+from dpca.analyses.kind import AnalysisView
 from dpca.report import derived_figures as figures
 from dpca.report import findings
 from dpca.report.figures import POSITION, of_order, scale_of, score
 from dpca.report.findings import MOST_POINTS
 from dpca.report.marks import Table
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.names import names_along
 
 
@@ -21,7 +21,7 @@ def small(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def names_in(analysis: Analysis, coordinate: str) -> list[str]:
+def names_in(analysis: StoredAnalysis, coordinate: str) -> list[str]:
     """Names of groups along a coordinate."""
     return [str(name) for name in analysis[coordinate][...]]
 
@@ -31,7 +31,7 @@ def first_of(count: int, total: int) -> str:
     return "" if count == total else f" The table has the first {count} of {total}."
 
 
-def scores_of(view: View, numbers: list[int], is_complex: bool, phases: bool) -> dict[str, Any]:
+def scores_of(view: AnalysisView, numbers: list[int], is_complex: bool, phases: bool) -> dict[str, Any]:
     """Scores over their coordinate."""
     scores = view.analysis["scores"]
     count, every = scores.shape[0], -(-scores.shape[0] // MOST_POINTS)
@@ -57,7 +57,9 @@ def scores_of(view: View, numbers: list[int], is_complex: bool, phases: bool) ->
     }
 
 
-def real_scores(view: View, axis: findings.Axis, values: np.ndarray[Any, Any], every: int) -> dict[str, Any]:
+def real_scores(
+    view: AnalysisView, axis: findings.DrawnAxis, values: np.ndarray[Any, Any], every: int
+) -> dict[str, Any]:
     """The figure of scores, and the table of rows that it shows."""
     dim, count = view.analysis["scores"].dims[0], view.analysis["scores"].shape[0]
     columns = {score(number): column for number, column in enumerate(values.T)}

@@ -13,7 +13,7 @@ from dpca.analyses.axis import Axis
 from dpca.analyses.certificates import of_rows
 from dpca.analyses.feature_groups import group_of
 from dpca.analyses.features import GROUP
-from dpca.analyses.kind import Contents, Context, Kind, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind
 from dpca.analyses.kinds.pairs import PERMUTATIONS, SEED, SHOWN, of_chance, orders_of
 from dpca.analyses.kinds.shown import names_in
 from dpca.analyses.samples import Samples
@@ -62,7 +62,7 @@ class Similarity(Kind):
         return Answer("similarity", arrays, coordinates, None, certificate)
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis = view.analysis
         names, found = names_in(analysis, GROUP), np.asarray(analysis["similarity"][...], np.float64)
         p_values = np.asarray(analysis["p_value"][...], np.float64) if "p_value" in analysis else None

@@ -17,7 +17,7 @@ from scipy.signal import find_peaks
 from dpca.analyses.answers import BLOCK, COMPONENT, FREQUENCY, Answer, Array, Maps
 from dpca.analyses.axis import Axis, Clock
 from dpca.analyses.certificates import answer_of_maps, digits_of
-from dpca.analyses.kind import Contents, Context, Kind, View
+from dpca.analyses.kind import AnalysisView, Contents, Context, Kind
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Text
 from dpca.derived.operators import Chain, Matrix
@@ -27,7 +27,7 @@ from dpca.report.derived_findings import MOST_MAPS, Lead, Unit
 from dpca.report.figures import largest, not_reliable, scale_of
 from dpca.report.findings import TOP
 from dpca.report.marks import COLORS, DASHES, INK, SHAPES, Figure, Line, Mark, Panel, Points, Scale, Words
-from dpca.store.derived import Analysis
+from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
 
@@ -77,7 +77,7 @@ class Spod(Kind):
         return 2 * n_frequencies * (self.n_components or n // self.block + 1)
 
     @classmethod
-    def section(cls, view: View) -> tuple[Contents, list[str]]:
+    def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
         analysis, (found, unit) = view.analysis, density(view.analysis)
         peaks = list(found.peaks)
         head = [
@@ -136,11 +136,11 @@ class Spod(Kind):
         return contents, about
 
     @classmethod
-    def shown(cls, stored: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
+    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
         return [[(at, 0)] for at in density(stored)[0].peaks[:count]]
 
     @classmethod
-    def n_maps(cls, stored: Analysis) -> int:
+    def n_maps(cls, stored: StoredAnalysis) -> int:
         return len(density(stored)[0].peaks)
 
 
@@ -197,7 +197,7 @@ class Density:
         return float(self.energies[at, 0] / self.total[at]) if self.total[at] else 0.0
 
 
-def density(analysis: Analysis) -> tuple[Density, Unit]:
+def density(analysis: StoredAnalysis) -> tuple[Density, Unit]:
     """Of spod."""
     unit = Unit.of(analysis["frequency"])
     frequencies, energies = values_of(analysis["frequency"]) / unit.number, values_of(analysis["energies"])
@@ -254,7 +254,7 @@ def of_density(density: Density, unit: Unit, most: int, name: str) -> Figure:
     return Figure(name, "spectra", ((panel,),), 340, 700, about="Energy over frequency")
 
 
-def of_blocks(amplitudes: F64, labels: Sequence[str], axis: findings.Axis, name: str) -> Figure:
+def of_blocks(amplitudes: F64, labels: Sequence[str], axis: findings.DrawnAxis, name: str) -> Figure:
     """Amplitudes of blocks, (blocks, frequencies), over where they begin."""
     at, marks = axis.positions(len(amplitudes)), list[Mark]()
     for number, label in enumerate(labels):

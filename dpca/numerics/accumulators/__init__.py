@@ -16,10 +16,10 @@ import numpy as np
 from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.covariance import Covariance
 from dpca.numerics.accumulators.factors import Choose, Factors
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.accumulators.tallies import FeatureTally, Moments, Tally
 from dpca.numerics.accumulators.tsqr import Tsqr
-from dpca.numerics.panels import Panel, Rules
+from dpca.numerics.panels import Rules, SlabPanel
 from dpca.slabs import Plan
 from dpca.types import F64
 
@@ -40,7 +40,7 @@ class Accumulator(Protocol):
         """The sum over no data."""
         ...
 
-    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+    def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
         ...
 
@@ -113,7 +113,7 @@ class Accumulator(Protocol):
         ...
 
 
-SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}
+SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": GramAccumulator, "covariance_eigh": Covariance, "tsqr": Tsqr}
 
 
 def nothing(solver: str, plan: Plan, rules: Rules, columns: F64, n_known: int = 0) -> Accumulator:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.tallies import Corrections, Counts, Tally
-from dpca.numerics.panels import Panel
+from dpca.numerics.panels import SlabPanel
 from dpca.numerics.weights import mean_of
 from dpca.types import F64
 
@@ -40,7 +40,7 @@ class BlockProduct:
         """The sum over no data."""
         return cls(np.zeros_like(block), tally, False, block)
 
-    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+    def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
         block: NDArray[Any] | None = None
         for panel in panels:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
-from dpca.numerics.accumulators.gram import BLOCK, Gram
+from dpca.numerics.accumulators.gram import BLOCK, GramAccumulator
 from dpca.numerics.accumulators.tallies import FeatureTally, Tally
 from dpca.types import F64
 
@@ -30,7 +30,7 @@ READ_BYTES = 2**23
 
 
 @dataclass
-class Border(Gram):
+class Border(GramAccumulator):
     """The last columns of a Gram matrix, and the tally of the pass over all samples."""
 
     matrix: F64
@@ -70,13 +70,13 @@ class Border(Gram):
         self.tally.close()
         return self
 
-    def merge(self, other: Gram) -> Self:
+    def merge(self, other: GramAccumulator) -> Self:
         """Add the sum of another span, in place."""
         assert isinstance(other, Border)
         self.sums += other.sums
         return super().merge(other)
 
-    def whole(self, known: Callable[[slice], F64], center: bool) -> Gram:
+    def whole(self, known: Callable[[slice], F64], center: bool) -> GramAccumulator:
         """The Gram matrix of all samples, symmetric to the bit.
 
         Parameters
@@ -87,7 +87,7 @@ class Border(Gram):
         n_known = n - n_new
         tally = self.tally
         assert isinstance(tally, FeatureTally)
-        gram = Gram.empty(n, tally)
+        gram = GramAccumulator.empty(n, tally)
         gram.exact = False
         shift = np.zeros(n_known)
         if center:

@@ -12,16 +12,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.accumulators.tallies import Corrections
-from dpca.numerics.panels import Panel
+from dpca.numerics.panels import SlabPanel
 from dpca.types import F64
 
 
-class Covariance(Gram):
+class Covariance(GramAccumulator):
     """The scatter matrix of some samples: n - ddof times their covariance."""
 
-    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+    def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
         corrections = []
         for panel in panels:
@@ -30,7 +30,7 @@ class Covariance(Gram):
             yield panel
         self._correct(corrections)
 
-    def merge(self, other: Gram) -> Self:
+    def merge(self, other: GramAccumulator) -> Self:
         """Add another span's sum, in place."""
         self.matrix += other.matrix
         self.exact &= other.exact
@@ -54,7 +54,7 @@ class Covariance(Gram):
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
         """Bytes that the accumulation of a span holds, by name of the array."""
-        return {**Gram.held(m, working_dtype), "correction for the means": 2 * 8 * m * m}
+        return {**GramAccumulator.held(m, working_dtype), "correction for the means": 2 * 8 * m * m}
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:

@@ -31,7 +31,7 @@ from dpca.errors import PrecisionError
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
-from dpca.numerics.panels import Panel
+from dpca.numerics.panels import SlabPanel
 from dpca.numerics.sketch import norms
 from dpca.types import F64
 
@@ -40,7 +40,7 @@ EXACT = {4: 2.0**24, 8: 2.0**53}
 
 
 @dataclass
-class Gram:
+class GramAccumulator:
     """The Gram matrix of some features, and the tally of the same pass."""
 
     matrix: F64 = field(metadata={"symmetric": True})
@@ -58,7 +58,7 @@ class Gram:
         """The sum over no data."""
         return cls(np.zeros((m, m)), tally)
 
-    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+    def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
         for panel in panels:
             self.exact &= self.add(panel.matrix) and panel.integers
@@ -113,7 +113,7 @@ class Gram:
         """The trace of the matrix, and the sum of squares."""
         return self.squares(center, shares).sum(keepdims=True), np.array([self.tally.total])
 
-    def merge(self, other: Gram) -> Self:
+    def merge(self, other: GramAccumulator) -> Self:
         """Add the sum of another span, in place, so that no third n x n matrix is needed."""
         self.matrix += other.matrix
         self.exact &= other.exact

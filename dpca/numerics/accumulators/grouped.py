@@ -75,7 +75,7 @@ class OfCells:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedMatrices:
     """The matrices of all groups, in their order."""
 
     sums: tuple[Accumulator, ...]
@@ -100,7 +100,7 @@ class Grouped:
                 self.folds[fold].merge(one)
         return self
 
-    def join(self, other: Grouped) -> Self:
+    def join(self, other: GroupedMatrices) -> Self:
         """Add sums of the same groups over other spans, in place."""
         for mine, theirs in zip(self.every, other.every, strict=True):
             mine.merge(theirs)

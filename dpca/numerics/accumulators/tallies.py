@@ -8,7 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.panels import About, FeatureCounts, FeaturePanel, Means, Panel, Rules, SamplePanel
+from dpca.numerics.panels import About, FeatureCounts, FeaturePanel, Means, Rules, SamplePanel, SlabPanel
 from dpca.numerics.preprocess import is_constant, places_of, scale_of
 from dpca.types import F64
 
@@ -52,7 +52,7 @@ class Tally(Protocol):
     squares: F64
     """Sum of squares of each of the m, in float64 without the products."""
 
-    def add(self, panel: Panel) -> Corrections:
+    def add(self, panel: SlabPanel) -> Corrections:
         """Count a panel; returns the corrections that the matrix needs after adding it."""
         ...
 
@@ -136,7 +136,7 @@ class FeatureTally:
         """How much the rounding of fits that were subtracted may change any singular value: their error is of few directions."""
         return float(np.finfo(np.float64).eps * np.sqrt(self.fitted))
 
-    def add(self, panel: Panel) -> Corrections:
+    def add(self, panel: SlabPanel) -> Corrections:
         """Count a panel."""
         assert isinstance(panel, FeaturePanel)
         self.mean_product += panel.mean_product
@@ -258,7 +258,7 @@ class Moments:
         """Sum of squares of the data in the matrix."""
         return float(self.squares.sum()) + (0.0 if self.centered else self.count * float(self.mean @ self.mean))
 
-    def add(self, panel: Panel) -> Corrections:
+    def add(self, panel: SlabPanel) -> Corrections:
         """Count a panel; returns the corrections that the scatter matrix needs after adding its product."""
         assert isinstance(panel, SamplePanel)
         count = panel.stop - panel.start

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Corrections, Tally
-from dpca.numerics.panels import Panel
+from dpca.numerics.panels import SlabPanel
 from dpca.numerics.sketch import norms
 from dpca.types import F64
 
@@ -45,7 +45,7 @@ class Tsqr:
         """The factor of no data."""
         return cls(np.zeros((m, m)), tally)
 
-    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+    def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Factor the panels of a slab; yields each after it is added."""
         for panel in panels:
             self._push(panel.matrix.T)
