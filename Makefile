@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 80
 
-.PHONY: demo test crossings long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
+.PHONY: demo test crossings long clusters looks docs peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -43,6 +43,10 @@ looks: $(VENV)/.looks
 ## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader; tables of polars and pyarrow (two minutes, with the installation; needs plink2 and eigensoft)
 peers: $(PEERS)/.ready
 	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py tests/genotypes/test_peers.py tests/estimators/test_estimator.py::test_tables_with_columns_in_another_order_or_of_other_names_are_refused
+
+## docs: the API reference from docstrings, in build/docs; a warning is an error (a minute, with the installation)
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html dpca/docs build/docs
 
 ## bench: dpca beside its peers and the floor of this machine, case by case (some hours, most of them for those of block Krylov; needs 45 GB of disk)
 bench: $(VENV)/.benchmarks
@@ -186,6 +190,10 @@ $(VENV)/.report: $(READY)
 
 $(VENV)/.looks: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report,looks,figures,nifti]'
+	touch $@
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@
 
 $(VENV)/.figures: $(READY)

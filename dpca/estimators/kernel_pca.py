@@ -99,7 +99,7 @@ class KernelPCA(Streaming):
     eigenvalues_ : (n_components,), float64
         Of the centred kernel matrix, descending.
     eigenvectors_ : (n_samples, n_components), float64
-        Of unit norm, beyond the rank of the kernel matrix too; scores are eigenvectors_ * sqrt(eigenvalues_), so that those of
+        Of unit norm, beyond the rank of the kernel matrix too; scores are `eigenvectors_` * sqrt(`eigenvalues_`), so that those of
         components beyond the rank are zeros.
     gamma_ : float or None, the value that was used
     explained_variance_ratio_ : (n_components,), shares of the kernel's total variance

@@ -105,7 +105,7 @@ class PCA(Streaming):
         What `sample_weight` of `fit` means. "frequency": a sample of weight 2 stands for two equal ones, and the divisor of
         variances is sum(w) - ddof; "reliability": only ratios of weights matter, and it is sum(w) - ddof sum(w^2) / sum(w).
     ddof : int, default 1
-        explained_variance_ is sigma^2 / (n_samples - ddof).
+        `explained_variance_` is sigma^2 / (n_samples - ddof).
     precision : "auto", "single" or "double", default "auto"
         Precision of the products; "auto" means single for bool, float16, float32 and integers of up to 16 bits.
         Sums are always added up in float64.
@@ -127,7 +127,7 @@ class PCA(Streaming):
     rotation : "varimax", "promax", "fastica", "jade", a mapping or None, default None
         Rotate leading components (`dpca.numerics.rotation` has the formulas): a mapping has the kind, n_components, normalize,
         power and algorithm, as `model.rotation` in a configuration. Scores that `transform` returns, and
-        `inverse_transform` takes, are then the rotated ones; components_ and what is beside it stay those of PCA.
+        `inverse_transform` takes, are then the rotated ones; `components_` and what is beside it stay those of PCA.
 
     verbose : bool or None, default None
         Show progress on stderr: True at once, False never; None, on a terminal, of what takes longer than 5 seconds.
@@ -297,7 +297,7 @@ class PCA(Streaming):
 
         NaN for a sample so far away that rounding of its square leaves less than two digits, and for one without any value.
 
-        With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I
+        With P = `noise_variance_` and lambda_j = `explained_variance_`, the covariance is W diag(lambda - P) W' + P I
         (`dpca.numerics.uncertain` has the formula and its sources).
 
         Raises
@@ -491,7 +491,7 @@ class PCA(Streaming):
 
         Returns
         -------
-        NumPy array, or a lazy Dask array if components_ is one, with samples along the samples axis of the fit; for a
+        NumPy array, or a lazy Dask array if `components_` is one, with samples along the samples axis of the fit; for a
         DataArray one of these in a DataArray, with the coordinates of its samples, and the name, attributes and
         coordinates of features of X of the fit; of several arrays a dict by name, or a Dataset
         """
