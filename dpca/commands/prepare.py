@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.config import Derive
 from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
@@ -47,6 +46,9 @@ from dpca.store.results import Result, open_result
 from dpca.store.unfinished import Begun, useless
 from dpca.system.machine import free_disk
 from dpca.units import is_plain
+
+if TYPE_CHECKING:
+    from dpca.analyses.config import Derive
 
 
 @dataclass(frozen=True)
