@@ -121,22 +121,6 @@ def read_shared(result: Result, group: int | None = None) -> tuple[F64, int]:
     return np.asarray(result.arrays[of_groups(SHARED)][group], np.float64), int(counted[group])
 
 
-def read_folds(result: Result) -> list[F64]:
-    """K of each of the groups of features for validation, (n, n); none where the run kept none."""
-    name = next((name for name in (f"{MATRIX}_{FOLDS}", f"{FACTOR}_{FOLDS}") if name in result.arrays), None)
-    if name is None:
-        return []
-    found = []
-    for half in np.asarray(result.arrays[name][...], np.float64):
-        matrix = np.zeros((result.n_samples, result.n_samples))
-        matrix[np.tril_indices(result.n_samples)] = half
-        if name.startswith(FACTOR):
-            found.append(matrix @ matrix.T)
-        else:
-            found.append(matrix + np.tril(matrix, -1).T)
-    return found
-
-
 def keeps_gram(result: Result) -> bool:
     """Whether a result keeps a Gram matrix, or its factor."""
     return MATRIX in result.arrays or FACTOR in result.arrays

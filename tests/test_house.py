@@ -1,0 +1,54 @@
+"""The house: rules of the code that no other tool checks. `make lint` has the rest: style, types, which file imports which."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import dpca
+
+FILES = {path: ast.parse(path.read_text()) for path in sorted(Path(dpca.__file__).parent.rglob("*.py"))}
+VAGUE = re.compile(r"(What|Of|The same|As)\b")
+MOST_VAGUE = 507
+"""Docstrings that begin with none of the nouns of the field. A new one says what a thing is by its noun; this number only falls."""
+
+
+NODES = [node for tree in FILES.values() for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.Module)]
+
+
+def nodes(kind):
+    return [node for node in NODES if isinstance(node, kind)]
+
+
+def test_no_two_classes_have_one_name():
+    assert [name for name, count in Counter(node.name for node in nodes(ast.ClassDef)).items() if count > 1] == []
+
+
+def test_the_type_of_arrays_of_float64_is_defined_once():
+    named = [node for node in nodes(ast.Assign) for target in node.targets if getattr(target, "id", "") == "F64"]
+    assert len(named) == 1
+
+
+def test_internal_functions_have_no_section_of_errors():
+    """Their messages say it. Names that users see have one: estimators, errors and open_result."""
+    public = {path for path in FILES if path.parent.name == "estimators" or path.name == "errors.py"}
+    found = [
+        (path.name, node.name)
+        for path, tree in FILES.items()
+        if path not in public
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and re.search(r"^\s*Raises\n\s*-+$", ast.get_docstring(node) or "", re.M)
+    ]
+    assert found == [("results.py", "open_result")]
+
+
+def test_docstrings_say_what_a_thing_is_by_its_noun():
+    texts = [
+        inner.value.value.strip()
+        for node in nodes((ast.Module, ast.ClassDef, ast.FunctionDef))
+        for inner in node.body
+        if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant) and isinstance(inner.value.value, str)
+    ]
+    vague = [text for text in texts if VAGUE.match(text)]
+    assert len(vague) <= MOST_VAGUE, f"{len(vague)}, such as {vague[-1]!r}"
