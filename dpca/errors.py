@@ -37,7 +37,7 @@ class DpcaError(Exception):
         self.key = key
 
     def saying(self, message: str, remedy: str | None = None) -> Self:
-        """The same error in other words."""
+        """This error in other words."""
         said = copy.copy(self)
         said.message, said.remedy = message, self.remedy if remedy is None else remedy
         said.args = (said.message, said.remedy, said.key)

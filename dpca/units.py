@@ -36,7 +36,7 @@ def by(shape: tuple[int, ...]) -> str:
 
 
 def of_stored(n_stored: int | None) -> str:
-    """What follows a number of samples where they were chosen: of 400."""
+    """Words after a number of samples where they were chosen: of 400."""
     return "" if n_stored is None else f" of {n_stored:,}"
 
 

@@ -24,7 +24,7 @@ TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK, ALPHA, H2, DRAW, LIMIT})
 
 @dataclass(frozen=True)
 class ProductAccuracy:
-    """What is known of the products of the samples, and what more would cost."""
+    """Accuracy of the products of the samples, and the cost of more."""
 
     name: str
     """Of the result, or results."""
@@ -35,7 +35,7 @@ class ProductAccuracy:
 
     @property
     def remedy(self) -> str:
-        """What would give more digits, with its cost."""
+        """The way to more digits, with its cost."""
         again = f"one read of {describe_bytes(self.n_bytes)}"
         if self.precision == "single":
             return f"run {self.name} again with model.precision: double ({again}), and derive from that"
@@ -58,7 +58,7 @@ class Weighting(Protocol):
 
     @property
     def factors(self) -> F64 | None:
-        """What the features of each part of the data are multiplied by, (parts,), or (parts, outer); a part with 0 has no map. None for 1."""
+        """Factors of the features of each part of the data, (parts,), or (parts, outer); a part with 0 has no map. None for 1."""
         ...
 
 
@@ -107,7 +107,7 @@ class Maps:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What an analysis found."""
+    """Result of an analysis: arrays, coefficients of maps, certificate."""
 
     kind: str
     arrays: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""What samples are, or the rows that operators leave of them: dates, numbers or names, and what follows from these."""
+"""The axis of samples, or of the rows that operators leave of them: dates, numbers or names, and what follows from these."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Axis:
         return cls(name, np.array(values.tolist()) if coordinate.text else values, coordinate.attributes)
 
     def of(self, values: NDArray[Any]) -> Axis:
-        """The same axis with other rows."""
+        """This axis with other rows."""
         return replace(self, values=values)
 
     @property
     def as_coordinate(self) -> Coordinate:
-        """The same for comparisons; there are values."""
+        """This axis as a coordinate, for comparisons; there are values."""
         assert self.values is not None
         return Coordinate(self.name, self.values, Parts.of(self.values.dtype), self.attributes)
 

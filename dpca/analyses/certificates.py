@@ -85,7 +85,7 @@ def _certificate(kind: str, rows: Samples, errors: F64, amplification: float, ra
 
 
 def of_rows(kind: str, rows: Samples, amplification: float) -> dict[str, Any]:
-    """What the certificates of all analyses begin with."""
+    """Entries that the certificates of all analyses begin with."""
     known = rows.known
     return {
         "kind": kind,

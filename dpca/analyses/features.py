@@ -76,7 +76,7 @@ class FeatureMatrices:
 
     @property
     def factors(self) -> F64 | None:
-        """What the features of each part are multiplied by, (parts,): roots of weights; None where all count as they are."""
+        """Factors of the features of each part, (parts,): roots of weights; None where all count as they are."""
         if not self.weights or set(self.weights) == {1.0}:
             return None
         found = dict[int, float]()
@@ -160,7 +160,7 @@ class FeatureMatrices:
 
 
 def _size(products: AnyProducts, scaling: BlockScaling) -> float:
-    """What the products of a group are divided by, times the divisor of variances."""
+    """Divisor of the products of a group, times the divisor of variances."""
     if scaling == "total_variance":
         return products.total
     return float(eigh(matrix_of(products), lambda *_: 1).eigenvalues[0])

@@ -70,7 +70,7 @@ class FittedPart:
 
     @property
     def coordinates(self) -> dict[str, Axis]:
-        """Of its axes, where they have any."""
+        """Coordinates of its axes, where they have any."""
         pairs = zip(self.result.dims.features, self.dims.features, strict=True)
         found = {ours: self.result.coordinate(theirs) for theirs, ours in pairs}
         return {name: Axis.of_coordinate(name, one) for name, one in found.items() if one is not None}
@@ -158,17 +158,17 @@ class Kept:
 
     @property
     def first(self) -> Result:
-        """Of several, the one whose samples' coordinate counts."""
+        """The first of several results: its samples' coordinate counts."""
         return self.results[0]
 
     @property
     def n_bytes(self) -> int:
-        """Of all data, decoded."""
+        """Bytes of all data, decoded."""
         return sum(int(part.result.input["decoded_bytes"]) for part in self.parts)
 
     @property
     def rules(self) -> Rules:
-        """Of the run: whether it centred, and what it did with missing values."""
+        """Rules of the run: whether it centred, and what it did with missing values."""
         return self.first.rules
 
     @property
@@ -200,7 +200,7 @@ class Kept:
 
     @property
     def sizes(self) -> tuple[str, int]:
-        """What the memory of analyses depends on: the solver of the products, and the number of groups of features."""
+        """Sizes that the memory of analyses depends on: the solver of the products, and the number of groups of features."""
         return self.known.solver, len(self.features.names)
 
     @property
@@ -247,7 +247,7 @@ class Kept:
 
     @property
     def known(self) -> ProductAccuracy:
-        """What is known of the products, from the certificates."""
+        """Accuracy of the products, from the certificates."""
         rungs = [(rung_of(result), result.certificate["exact_products"]) for result in self.results]
         weakest, exact = min(rungs, key=lambda one: (one[0].dtype.itemsize, one[0].solver == "tsqr"))
         single = weakest.dtype.itemsize < 8 and not exact
@@ -301,7 +301,7 @@ class Kept:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """Of the data, when the runs began."""
+        """Fingerprint of the data, when the runs began."""
         return {part.name: part._fingerprint for part in self.parts}
 
     def changes(self, groups: Groups) -> list[str]:

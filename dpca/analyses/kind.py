@@ -1,4 +1,4 @@
-"""What an analysis is: its settings, what it computes of the rows, what that takes of memory, and what a report shows of it."""
+"""The contract of an analysis: its settings, its computation, the memory that it takes, and its section of a report."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Fixed = Covariates | SkipJsonSchema[InstanceOf[Numbers]]
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What an analysis is given beside its settings and the rows."""
+    """Input of an analysis beside its settings and the rows."""
 
     samples: Samples
     """All samples of the run."""
@@ -185,7 +185,7 @@ class Kind(Section):
         return given in _members(cls.model_fields[name].annotation) if name in cls.model_fields else False
 
     def run(self, rows: Samples, context: Context) -> Answer:
-        """What is found of the rows."""
+        """Result of the analysis of these rows."""
         raise NotImplementedError
 
     # Memory.
@@ -207,7 +207,7 @@ class Kind(Section):
 
     @classmethod
     def section(cls, view: AnalysisView) -> tuple[Contents, list[str]]:
-        """What a report shows of it, and the beginning of the caption of each map."""
+        """Section of a report, and the beginning of the caption of each map."""
         raise NotImplementedError
 
     @classmethod

@@ -170,7 +170,7 @@ class Stack:
 
     @property
     def _beside(self) -> list[Errors | Scaled]:
-        """What is stored after the maps, in this order."""
+        """Arrays that are stored after the maps, in this order."""
         return [*self.errors, *self.scaled]
 
     @property
@@ -184,7 +184,7 @@ class Stack:
         return sum(len(one.sizes) for one in self.scaled)
 
     def factors(self, answers: Mapping[str, Answer], n_parts: int) -> F64 | None:
-        """What the features of each part are multiplied by for each column, (parts, q); None where that is 1."""
+        """Factors of the features of each part for each column, (parts, q); None where that is 1."""
         found = np.ones((n_parts, self.n_columns))
         for piece, answer in zip(self.pieces, answers.values(), strict=True):
             weighting = answer.its_maps.weighting
@@ -195,7 +195,7 @@ class Stack:
         return None if (found == 1).all() else found
 
     def of_written(self, factors: NDArray[Any]) -> NDArray[Any]:
-        """What the features are multiplied by for each map that is stored, from those of all columns, (q,)."""
+        """Factors of the features for each map that is stored, from those of all columns, (q,)."""
         return np.concatenate([factors, *(factors[one.maps] for one in self._beside)])
 
     def for_one_deviation(
@@ -267,7 +267,7 @@ def _real(maps: Maps) -> F64:
 
 @dataclass
 class MeasuredMaps:
-    """What is measured of maps while they are made: sums over features."""
+    """Measurements of maps while they are made: sums over features."""
 
     overlap: F64
     """W'W of each block of columns, flattened, one after another."""
@@ -281,7 +281,7 @@ class MeasuredMaps:
 
     @classmethod
     def empty(cls, stack: Stack, n: int) -> MeasuredMaps:
-        """Of no features, of n samples."""
+        """Sums of no features, of n samples."""
         q = len(stack.sums)
         size = sum((block.stop - block.start) ** 2 for piece in stack.pieces for block in piece.blocks)
         return cls(np.zeros(size), np.zeros((n, q)), np.zeros(q), np.zeros(stack.n_errors))
@@ -541,7 +541,7 @@ def _complex_of(piece: Piece, projected: F64) -> Matrix:
 
 
 def measured(maps: Maps, overlaps: Sequence[Matrix], projected: Matrix) -> dict[str, Any]:
-    """What maps are, against what they should be.
+    """Comparison of maps with what they should be.
 
     Parameters
     ----------

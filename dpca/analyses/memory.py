@@ -1,4 +1,4 @@
-"""What analyses hold in memory, and how many columns their maps have: all are said before anything is computed."""
+"""Memory of analyses, and how many columns their maps have: all are said before anything is computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_GROUPS = 4
 def held(
     n: int, analyses: Sequence[AnalysisSection], solver: str = "gram_eigh", n_groups: int = 1, threads: int = 1
 ) -> list[runplan.HeldArray]:
-    """What the analyses of n samples hold, one after another.
+    """Arrays that the analyses of n samples hold, one after another.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def held(
 
 
 def held_by_statistics(n: int, analyses: Sequence[AnalysisSection]) -> list[runplan.HeldArray]:
-    """What answers without maps hold."""
+    """Arrays that answers without maps hold."""
     square = sum(analysis.model.squares for analysis in analyses)
     vectors = sum(analysis.model.vectors(n) for analysis in analyses)
     return [
@@ -57,7 +57,7 @@ def held_by_statistics(n: int, analyses: Sequence[AnalysisSection]) -> list[runp
 def held_beside_maps(
     n: int, n_features: int, analyses: Sequence[AnalysisSection], n_groups: int = 1, threads: int = 1
 ) -> list[runplan.HeldArray]:
-    """What a pass for maps finds taken beside the answers, and what follows it; parameters as of `held`."""
+    """Arrays that a pass for maps finds beside the answers, and that follow it; parameters as of `held`."""
     found = []
     if n_groups > 1:  # measured: zarr's threads keep some of it for a while
         found.append(runplan.HeldArray("what reading matrices of groups leaves", 8 * n * n, 2))

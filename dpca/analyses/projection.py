@@ -96,7 +96,7 @@ def check(kind: str, rows: Samples) -> None:
 
 
 def no_maps(kind: str) -> ConfigError:
-    """What is said where components of an analysis without any are asked for."""
+    """Refusal where components of an analysis without any are asked for."""
     why, remedy = NO_MAPS.get(kind, ("it is a statistic of the rows", "Ask a pca for them."))
     return ConfigError(f"{kind} has no components among the features: {why}", remedy)
 
@@ -142,7 +142,7 @@ def projected(rows: Samples, coefficients: Matrix, scores: Matrix | None, others
 
 
 def _fitted(operator: Operator, by: By | None, own: Matrix, others: Others, axis: Axis) -> Matrix:
-    """What an operator takes from other samples, (m, k) or (1, k), from X W of the rows before it, (rows, k)."""
+    """Fit that an operator takes from other samples, (m, k) or (1, k), from X W of the rows before it, (rows, k)."""
     match operator:
         case Center():
             return np.asarray(own.mean(axis=0, keepdims=True))

@@ -108,7 +108,7 @@ def _overview(analysis: StoredAnalysis) -> list[str]:
 
 
 def _section(view: AnalysisView) -> dict[str, Any]:
-    """What is shown of one analysis."""
+    """Contents of one analysis."""
     analysis = view.analysis
     document = analysis.certificate
     operators = "; ".join(filter(None, [document.get("features", ""), *document["samples"]]))

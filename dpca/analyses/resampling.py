@@ -223,7 +223,7 @@ def _arrays(found: Resampled, row: str, level: float) -> dict[str, Array]:
 def _told(
     rows: Samples, scores: F64, scheme: Scheme, asked: Resampling, found: Resampled, lost: F64 | None
 ) -> dict[str, Any]:
-    """What the certificate says of draws.
+    """Entries of the certificate about draws.
 
     Returns
     -------
@@ -281,7 +281,7 @@ def _told(
 
 
 def _caveats(rows: Samples, told: dict[str, Any]) -> list[str]:
-    """What has to be said of draws."""
+    """Caveats about draws."""
     found = list[str]()
     if lacking := [number for number, count in enumerate(told["lacking"]) if count]:
         most = max(told["lacking"])
@@ -328,7 +328,7 @@ def _components(numbers: Iterable[int]) -> str:
 
 
 def _correlation(score: F64) -> float:
-    """Of a score with that of the row before."""
+    """Correlation of a score with that of the row before."""
     size = float(score @ score)
     return float(score[1:] @ score[:-1]) / size if size else 0.0
 

@@ -94,7 +94,7 @@ class Samples:
 
     @property
     def products(self) -> AnyProducts:
-        """Of the samples of the run."""
+        """Products of the samples of the run."""
         return self.source.products if isinstance(self.source, Unread) else self.source
 
     @property
@@ -109,7 +109,7 @@ class Samples:
 
     @property
     def centred(self) -> Samples:
-        """The same about the mean of all rows; a filter or a difference leaves one, though it removes that of the samples."""
+        """These rows about their mean; a filter or a difference leaves one, though it removes that of the samples."""
         if self.of_pairs:
             return self
         last = self.chain.operators[-1] if self.chain.operators else None
@@ -145,7 +145,7 @@ class Samples:
         weights: Mapping[str, float] | None = None,
         scaling: BlockScaling = "none",
     ) -> Samples:
-        """The same rows in some groups of features, weighted against each other (`dpca.analyses.features.Features.chosen`)."""
+        """These rows in some groups of features, weighted against each other (`dpca.analyses.features.FeatureMatrices.chosen`)."""
         found = self.groups_of_features.chosen(only, leave_out, weights, scaling)
         return replace(self, source=Unread(self.chain.n_in, partial(_products_of, found)), features=found)
 
@@ -289,7 +289,7 @@ class Samples:
         return labels, "label"
 
     def _of_all(self, by: By) -> By | None:
-        """What an operator goes by, if it is known for all samples of the run."""
+        """Labels or covariates of an operator, if they are known for all samples of the run."""
         return by if isinstance(by, str) or len(by) == self.chain.n_in else None
 
     def anomalies(self, by: By) -> Samples:
@@ -412,7 +412,7 @@ def _products_of(features: FeatureMatrices) -> AnyProducts:
 
 @contextmanager
 def _selecting() -> Iterator[None]:
-    """What is wrong with a label is so with what selects it."""
+    """Errors of a label as those of what selects it."""
     try:
         yield
     except InputError as cause:

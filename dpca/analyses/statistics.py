@@ -1,4 +1,4 @@
-"""What analyses that are statistics of the rows share: labels and targets of rows, and the form of their answers.
+"""Labels and targets of rows, and the form of answers, for analyses that are statistics of the rows.
 
 All are of the rows about their mean. Sums of squares are off by no more than the norm of the errors of their products (`dpca.derived.rounding`);
 each certificate has what follows for its statistic as `error`, relative.
@@ -92,7 +92,7 @@ def amplification(rows: Samples) -> float:
 
 
 def inexact(rows: Samples, error: float, what: str) -> str:
-    """What has to be said where the errors of products leave fewer than two digits."""
+    """Caveat where the errors of products leave fewer than two digits."""
     if error <= RELIABLE:
         return ""
     why = f"the products are of {rows.known.solver} in {rows.known.precision} precision"

@@ -47,7 +47,7 @@ class _Patient:
 
     @property
     def for_views(self) -> _Patient:
-        """The same for what moves the cursor itself."""
+        """A stream for output that moves the cursor itself."""
         return _Patient(self._stream, self._lost, str)
 
     def flush(self) -> None:

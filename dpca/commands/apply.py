@@ -279,7 +279,7 @@ class _WrittenScores:
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with what was written; None if it is intact."""
+        """Fault of what was written; None if it is intact."""
         names = [self.name] if self.to_rotated is None else [self.name, ROTATED]
         return next((found for name in names if (found := self.outputs.damage(name))), None)
 

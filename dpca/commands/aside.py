@@ -37,7 +37,7 @@ class Aside:
 
     @property
     def word(self) -> str:
-        """What tells this command from others that write to the same place."""
+        """Word that tells this command from others that write to the same place."""
         return self._work.name[:32]
 
     @property

@@ -58,7 +58,7 @@ GRAM_SAMPLE = "gram_sample"
 
 @dataclass(frozen=True)
 class Derived:
-    """What a command has made."""
+    """Outcome of a command."""
 
     path: Path
     certificates: dict[str, dict[str, Any]]
@@ -141,7 +141,7 @@ def derive(
 
 
 def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, Any]:
-    """What a command would read and hold; nothing is computed or written.
+    """Plan of a command: reads and memory; nothing is computed or written.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
 
 
 class _Work:
-    """What a command does: analyses in memory, then one pass over the data."""
+    """Work of a command: analyses in memory, then one pass over the data."""
 
     def __init__(
         self,
@@ -340,7 +340,7 @@ class _Work:
 
 
 def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, threads: int) -> list[HeldArray]:
-    """What the pass for maps finds taken.
+    """Memory that is taken when the pass for maps begins.
 
     Parameters
     ----------
@@ -390,7 +390,7 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
 
 
 def _digest(answer: Answer) -> str:
-    """What tells the coefficients of an answer from others."""
+    """Digest that tells the coefficients of an answer from others."""
     maps = answer.its_maps
     found = hashlib.sha256(np.ascontiguousarray(maps.coefficients).tobytes())
     for beside in (maps.deviations, maps.score_deviation, maps.rows):

@@ -34,7 +34,7 @@ MAY_CHANGE = ("compute", "output", "model.n_components", "input.gaps", "input.st
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be extended, and by what."""
+    """The result to be extended, and the new samples."""
 
     result: Path
     given: tuple[str, ...]
@@ -77,7 +77,7 @@ def extend(
 
 
 def plan(asked: Asked) -> dict[str, Any]:
-    """What `extend` would do, hold, write and take, as `dpca.commands.foresight.plan`; with a key more.
+    """Plan of `extend`, as `dpca.commands.foresight.plan`; with a key more.
 
     Returns
     -------

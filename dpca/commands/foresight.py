@@ -32,7 +32,7 @@ FORESEEN_BYTES = 16 * 10**9
 
 
 def plan(loaded: Loaded, executor: Executor | None = None, extends: Extension | None = None) -> dict[str, Any]:
-    """What a run would do, hold, write and take (`dpca.planning.forecast`); measures for a few seconds.
+    """Plan of a run: reads, memory, disk and time (`dpca.planning.forecast`); measures for a few seconds.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def plan(loaded: Loaded, executor: Executor | None = None, extends: Extension | 
 
 
 def _in_short(document: dict[str, Any]) -> dict[str, Any]:
-    """What a solver costs, of its forecast."""
+    """Costs of a solver, from its forecast."""
     return {
         "solver": document["solver"],
         "fits": True,
@@ -64,7 +64,7 @@ def _in_short(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _others(config: Config, ready: Prepared, executor: Executor) -> list[dict[str, Any]]:
-    """What another solver would cost, where it is a choice: block Krylov beside the matrix of many samples, and the reverse."""
+    """Costs of another solver, where it is a choice: block Krylov beside the matrix of many samples, and the reverse."""
     model, plan, solver = ready.model, ready.run_plan.plan, ready.run_plan.attempts[0].rung.solver
     labelled = any(group.labels is not None for group in ready.groups)
     if plan.n_kept < MANY or not ready.run_plan.reads or model.needs_matrix is not None or labelled or solver == "tsqr":

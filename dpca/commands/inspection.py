@@ -190,7 +190,7 @@ def _taken(
 
 
 def cycle_of_samples(source: Source, axis: int) -> Cycle | None:
-    """What the samples of a year can be told apart by, where they lie along time, over two years or more; None for others."""
+    """Part of the year that samples can be told apart by, where they lie along time, over two years or more; None for others."""
     with source.open() as reader:
         times = reader.coordinate(axis)
         if times is None or not is_time(times.attributes) or times.text:
@@ -279,7 +279,7 @@ def _boxes(layout: Layout, region: tuple[slice, ...]) -> Iterator[tuple[slice, .
 
 
 class _Seen:
-    """What was seen of the values of an array."""
+    """Values of an array that were seen."""
 
     def __init__(self, layout: Layout, axis: int) -> None:
         self._layout, self._axis = layout, axis

@@ -217,7 +217,7 @@ def _of_variants(
 
 
 def _variants_of(group: FeatureGroup, key: str) -> Variants:
-    """What is known of the variants of an input."""
+    """Variants of an input."""
     if (variants := group.source.variants) is None:
         raise ConfigError(
             f"{key} is set, but of the features of {group.layout.name} no chromosome, position and id are known",

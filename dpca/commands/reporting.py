@@ -47,7 +47,7 @@ def check_out(file: Path, overwrite: bool) -> None:
 
 
 def _writer(derived: bool) -> Callable[[Path], Path]:
-    """What writes a report; of the two kinds only what is asked for is imported, since analyses take a second."""
+    """Writer of a report; of the two kinds only the one that is asked for is imported, since analyses take a second."""
     if derived:
         from dpca.analyses.report import write_derived_report
 

@@ -39,7 +39,7 @@ class FoundInput:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What its metadata say, and the command that proposes a config for it alone."""
+        """Facts from its metadata, and the command that proposes a config for it alone."""
         layout, words = self.group.layout, ["dpca", "init", *map(without_credentials, self.input.uris)]
         words += [] if self.input.array is None else ["--array", self.input.array]
         if guess_samples_axis(self.group.source)[0] != self.group.samples_axis:
@@ -142,7 +142,7 @@ def look_at_each(found: Beside) -> dict[str, Any]:
 
 
 def _block_scaling(each: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """What to choose for preprocess.block_scaling, and the reason, as a part of a sentence."""
+    """Choice for preprocess.block_scaling, and the reason, as a part of a sentence."""
     units = list(dict.fromkeys(one["units"].strip() for one in each))
     seen = "; ".join(
         f"{one['name']} from {one['values']['minimum']:.4g} to {one['values']['maximum']:.4g} {one['units']}".rstrip()

@@ -249,7 +249,7 @@ def _section(
 
 
 def _about(model: type[BaseModel]) -> str:
-    """What a section is for: the first line of its docstring."""
+    """Purpose of a section: the first line of its docstring."""
     return (model.__doc__ or "").splitlines()[0]
 
 

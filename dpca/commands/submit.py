@@ -74,7 +74,7 @@ stoppable() {
 
 @dataclass(frozen=True)
 class ForSlurm:
-    """What the user asks of Slurm, beside what the plan says."""
+    """Options for Slurm beside what the plan says."""
 
     options: Sequence[str] = ()
     """Options of sbatch for all jobs, such as --partition=long."""

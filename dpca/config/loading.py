@@ -110,7 +110,7 @@ class Loaded(Positioned[Config]):
     """The configuration of a run, and the positions of its keys."""
 
     def at(self, place: Path) -> Loaded:
-        """The same configuration with the result at another place."""
+        """This configuration with the result at another place."""
         output = self.config.output.model_copy(update={"path": str(place)})
         return replace(self, config=self.config.model_copy(update={"output": output}))
 

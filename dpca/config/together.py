@@ -227,7 +227,7 @@ def _check_kernels(config: Config) -> None:
 
 
 def _check_precomputed(config: Config) -> None:
-    """Of a kernel matrix there are no samples and no features."""
+    """Options that a precomputed kernel excludes: it has no samples and no features."""
     model, preprocess, names = config.model, config.preprocess, _kernels_of(config.model)
     if len(names) > 1:
         raise ConfigError(

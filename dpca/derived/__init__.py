@@ -1,4 +1,4 @@
-"""What a Gram matrix answers without the data: every analysis that is linear along the samples.
+"""Analyses of a Gram matrix without the data: all that are linear along the samples.
 
 With X = X_c + 1 m~', n samples by d features, a linear operator A along samples, (p, n), real or complex, turns K = X_c X_c' into the
 products of the rows of A X: A K A^H where A 1 = 0, else A (X X') A^H. With A K A^H = U diag(lambda) U^H the scores are U diag(sqrt(lambda)), and

@@ -59,7 +59,7 @@ class Butterworth(Operator):
 
     @cached_property
     def step(self) -> float:
-        """Of the times."""
+        """Step of the times."""
         return regular_step(self.times, len(self.times), "a filter")
 
     @cached_property
@@ -111,14 +111,14 @@ class Butterworth(Operator):
 
 
 class Weighted(SparseOperator):
-    """The same weights about each sample that has enough others on both sides."""
+    """A filter with the same weights about each sample that has enough others on both sides."""
 
     times: F64
 
     @property
     @abstractmethod
     def weights(self) -> Matrix:
-        """Of a sample and its neighbours, (window,)."""
+        """Weights of a sample and its neighbours, (window,)."""
 
     @property
     @abstractmethod

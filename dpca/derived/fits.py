@@ -1,4 +1,4 @@
-"""What a fit leaves of the samples, as operators along them: without a trend in time, without covariates."""
+"""Operators along the samples that leave the rest of a fit: without a trend in time, without covariates."""
 
 from __future__ import annotations
 

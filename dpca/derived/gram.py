@@ -121,7 +121,7 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class FactorProducts:
-    """The same, from F with F F^H = K: F = R' where a QR factorization of X_c' = Q R is kept. Nothing is squared."""
+    """Products from F with F F^H = K: F = R' where a QR factorization of X_c' = Q R is kept. Nothing is squared."""
 
     factor: Matrix
     """F, (n, m)."""
@@ -238,7 +238,7 @@ class Transformed:
 
     @property
     def largest_error(self) -> float:
-        """Of an entry of their products."""
+        """Largest error of an entry of their products."""
         most = np.square(np.abs(self.rounded)).sum(axis=1).max()
         return rounding.of_products(float(self.exposed.max()), float(most), self.products.rounding)
 
@@ -247,7 +247,7 @@ class Transformed:
         return int(np.count_nonzero(eigenvalues > self.floor(eigenvalues, exposed)))
 
     def floor(self, eigenvalues: F64, exposed: float | None = None) -> float:
-        """What an eigenvalue, of all of them, has to exceed to be told from 0; `exposed` is their sum if samples were orthogonal."""
+        """Threshold that an eigenvalue, of all of them, has to exceed to be told from 0; `exposed` is their sum if samples were orthogonal."""
         exposed = float(self.exposed.sum()) if exposed is None else exposed
         floor = rounding.floor_of_factor if isinstance(self.products, FactorProducts) else rounding.floor_of_matrix
         return floor(self.n, eigenvalues, exposed, _norm2(self.rounded), _norm2(self.mean), self.products.rounding)
@@ -329,7 +329,7 @@ def plain(matrix: Matrix, rounding: float) -> Products:
 
 
 def plain_factor(factor: Matrix, rounding: float) -> FactorProducts:
-    """The same, from their factor."""
+    """Products from their factor."""
     return FactorProducts(factor, np.zeros(len(factor)), 0.0, rounding)
 
 

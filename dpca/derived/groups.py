@@ -88,7 +88,7 @@ class Between(Operator):
 
     @cached_property
     def basis(self) -> Any:
-        """As of `Anomalies`."""
+        """Basis of the groups, as of `Anomalies`."""
         return _directions(self.labels)
 
     def apply(self, matrix: Matrix) -> Matrix:

@@ -65,7 +65,7 @@ class Operator(ABC):
         """A^H M, for M of shape (n_out, columns)."""
 
     def rows(self, samples: NDArray[Any]) -> NDArray[Any]:
-        """What each row is, (n_out,), from what each sample is, (n_in,): numbers, dates, or any coordinate."""
+        """Name of each row, (n_out,), from that of each sample, (n_in,): numbers, dates, or any coordinate."""
         return samples
 
 

@@ -112,7 +112,7 @@ def signed(vectors: Matrix) -> Matrix:
 
 
 def phases_of(vectors: Matrix) -> Matrix:
-    """What makes the entry of largest magnitude of each vector real and positive, (k,)."""
+    """Factors that make the entry of largest magnitude of each vector real and positive, (k,)."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return np.asarray(largest.conj() / np.abs(largest))
 

@@ -144,7 +144,7 @@ class Design:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the regressors, p of them."""
+        """Names of the regressors, p of them."""
         return tuple(name for term in self.terms for name in term.names)
 
     @property

@@ -62,11 +62,11 @@ class Scheme(Protocol):
 
     @property
     def weights(self) -> F64:
-        """What squared distances of draws from all rows are multiplied by, so that they sum to that of other samples, (draws,)."""
+        """Weights of squared distances of draws from all rows, so that they sum to that of other samples, (draws,)."""
         ...
 
     def deviations(self, values: F64, of_all: F64) -> F64:
-        """What squares to the variance of a statistic when it is summed over the draws.
+        """Columns whose squares, summed over the draws, are the variance of a statistic.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Scheme(Protocol):
         ...
 
     def plain_intervals(self, values: F64, of_all: F64, level: float) -> F64:
-        """The same where draws have no errors, (2, ...)."""
+        """Intervals without standard errors of each draw, (2, ...)."""
         ...
 
 
@@ -238,7 +238,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """What draws say of components. NaN where a draw has fewer components."""
+    """Results of draws about components. NaN where a draw has fewer components."""
 
     variances: Estimate
     """lambda / (m - 1), in order of size."""
@@ -275,7 +275,7 @@ def resampled(
     of_maps: bool = False,
     threads: int = 1,
 ) -> Resampled:
-    """What draws of rows say of their principal components.
+    """Results of draws of rows about their principal components.
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ def _estimate(
 
 
 def _solved(draws: Iterator[Draw], solve: Callable[[Draw], OfDraw], threads: int) -> Iterator[OfDraw]:
-    """What is found of each draw, in their order. A draw is one thread's, so that its bits are the same whatever their number."""
+    """Results of each draw, in their order. A draw is one thread's, so that its bits are the same whatever their number."""
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         while some := list(islice(draws, BATCH * threads)):
             yield from pool.map(solve, some)
@@ -398,7 +398,7 @@ def influences(matrix: F64, scores: F64, eigenvalues: F64) -> tuple[F64, F64]:
 
 
 def _influences(directions: F64, norms2: F64, total: float, m: int) -> tuple[F64, F64]:
-    """The same, from u = s / sqrt(lambda), (rows, k), |x|^2 of the rows and its sum over all m."""
+    """Influences of rows, from u = s / sqrt(lambda), (rows, k), |x|^2 of the rows and its sum over all m."""
     of_variance = m * directions**2 - 1
     return of_variance, of_variance - (m * norms2 / total - 1)[:, None]
 
@@ -410,7 +410,7 @@ def error_of(influence: F64, starts: Rows) -> F64:
 
 
 def turned(overlap: F64, align: Align) -> F64:
-    """What turns the components of a draw to those of all rows, (found, k): 0 for one beside which the draw has none.
+    """Rotation of the components of a draw to those of all rows, (found, k): 0 for one beside which the draw has none.
 
     Parameters
     ----------

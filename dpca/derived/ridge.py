@@ -217,7 +217,7 @@ class HeritabilityFit:
 
     @property
     def p_value(self) -> float:
-        """Of h2 = 0: the ratio is 0 in half of all cases then, else chi-squared with one degree of freedom (Self and Liang, JASA 82, 1987)."""
+        """P value of h2 = 0: the ratio is 0 in half of all cases then, else chi-squared with one degree of freedom (Self and Liang, JASA 82, 1987)."""
         return 0.5 * float(stats.chi2.sf(self.ratio, 1)) if self.h2 > 0 else 1.0
 
 

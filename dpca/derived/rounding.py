@@ -58,7 +58,7 @@ def of_matrix(reach: Reach, rounding: float) -> F64:
 
 
 def of_factor(reach: Reach, rounding: float, n: int) -> F64:
-    """The same from singular values of A F, twice their relative errors.
+    """Rounding from singular values of A F, twice their relative errors.
 
     Of n samples: a direction of F that has less than n eps of the mean is taken to have nothing of it.
     """
@@ -78,7 +78,7 @@ def of_products(exposed: float, anywhere: float, rounding: float) -> float:
 
 
 def floor_of_matrix(n: int, eigenvalues: F64, exposed: float, anywhere: float, mean: float, rounding: float) -> float:
-    """What an eigenvalue has to exceed to be told from 0: rounding of the eigensolve, which alone makes any negative, and of what it is given.
+    """Threshold that an eigenvalue has to exceed to be told from 0: rounding of the eigensolve, which alone makes any negative, and of what it is given.
 
     Parameters
     ----------
@@ -92,6 +92,6 @@ def floor_of_matrix(n: int, eigenvalues: F64, exposed: float, anywhere: float, m
 
 
 def floor_of_factor(n: int, _: F64, exposed: float, anywhere: float, mean: float, rounding: float) -> float:
-    """The same of squares of singular values of A F."""
+    """Floor of squares of singular values of A F."""
     share = max(n * EPS, rounding)
     return max(share**2 * exposed, SAFETY**2 * anywhere, share * float(np.sqrt(mean * exposed)))

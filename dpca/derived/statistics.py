@@ -95,7 +95,7 @@ class PermanovaTest:
 
     @property
     def pseudo_f(self) -> float:
-        """Of mean squares between and within."""
+        """Pseudo-F: the ratio of mean squares between and within groups."""
         return float(_ratio(self.between, self.total, self.degrees))
 
     @property
@@ -180,7 +180,7 @@ class Test:
 
     @property
     def p_value(self) -> float:
-        """Of F; NaN where its degrees of freedom are not positive."""
+        """P value of F; NaN where its degrees of freedom are not positive."""
         return float(stats.f.sf(self.f_value, *self.degrees)) if min(self.degrees) > 0 else float("nan")
 
 

@@ -1,4 +1,4 @@
-"""What a derived analysis found, in a notebook: arrays, certificate, components in one read, other samples on them."""
+"""The result of a derived analysis in a notebook: arrays, certificate, components in one read, other samples on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dpca.store.meanings import described
 
 @dataclass(frozen=True, eq=False)
 class Analysis(Draws):
-    """What an analysis found. It does not change; what is made of it later (maps) is kept.
+    """Result of an analysis. It does not change; what is made of it later (maps) is kept.
 
     Arrays are attributes, as xarray.DataArrays with dates: `analysis.scores`, `analysis.explained_variance_ratio`; `to_xarray()` has all of
     them, `arrays` has them without xarray. A pickle has the arrays and not the maps.
@@ -55,12 +55,12 @@ class Analysis(Draws):
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What is known of the digits (`dpca.analyses.answers`); `maps` is null until `components` has made them."""
+        """Certificate of the digits (`dpca.analyses.answers`); `maps` is null until `components` has made them."""
         return dict(self._made[0].answer.certificate if self._made else self._answer.certificate)
 
     @property
     def caveat(self) -> str:
-        """What has to be said of the result; empty if nothing."""
+        """Caveat about the result; empty if there is none."""
         return str(self.certificate["caveat"])
 
     @property
@@ -300,7 +300,7 @@ def components_of(analyses: Sequence[Analysis]) -> list[Any]:
 
 
 def _held(analyses: Sequence[Analysis]) -> list[HeldArray]:
-    """What this process holds beside a read."""
+    """Memory of this process beside a read."""
     n, rows = analyses[0]._opened.samples.n, {id(one._rows): one._rows.n for one in analyses}
     return [HeldArray("Gram matrix", 8 * n * n), *(HeldArray("products of rows", 8 * p * p) for p in rows.values())]
 
@@ -324,7 +324,7 @@ def _coordinates(axes: Mapping[str, Axis]) -> dict[str, Any]:
 
 
 def labelled(what: str) -> Any:
-    """What knows xarray.
+    """The room that knows xarray.
 
     Raises
     ------
@@ -342,7 +342,7 @@ def labelled(what: str) -> Any:
 
 
 def told(rows: Samples) -> list[str]:
-    """What rows stand for: the operators in words, and the first and last of them."""
+    """Description of rows: the operators in words, and the first and last of them."""
     names = rows.axis.names
     ends = (
         [f"{rows.axis.name} {names[0]} to {names[-1]}" if len(names) > 1 else f"{rows.axis.name} {names[0]}"]

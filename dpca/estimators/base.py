@@ -83,7 +83,7 @@ HABITS: Mapping[str, Mapping[Any, str]] = {
 
 
 def _meant(name: str, value: Any, otherwise: str) -> str:
-    """What to pass, where a value is one that other programs take."""
+    """Value to pass instead of one that other programs take."""
     if name == "precision" and isinstance(value, type | np.dtype):
         value = np.dtype(value).name
     if name == "n_components" and isinstance(value, float) and value.is_integer() and value > 1:
@@ -361,7 +361,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the fit itself, up to `_carried_bytes`, otherwise its path. A client is not pickled.
+        """State for a pickle: the fit itself, up to `_carried_bytes`, otherwise its path. A client is not pickled.
 
         Raises
         ------
@@ -555,7 +555,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return source.layout.axis_of(self.samples_axis) if named else (one or self._result).samples_axis
 
     def _axis_among(self, dims: Sequence[Any]) -> int:
-        """The same for axes that have names."""
+        """The number of the samples axis among axes that have names."""
         return dims.index(self.samples_axis) if isinstance(self.samples_axis, str) else self._result.samples_axis
 
     def _validated(self, X: Any, reset: bool) -> Any:

@@ -17,7 +17,7 @@ from dpca.estimators.analysis import Analysis
 
 
 class GroupsOfFeatures:
-    """What `Gram` says of groups of features."""
+    """Methods of `Gram` about groups of features."""
 
     if TYPE_CHECKING:
         _rows: Samples
@@ -39,7 +39,7 @@ class GroupsOfFeatures:
         weights: Mapping[str, float] | None = None,
         scaling: BlockScaling = "none",
     ) -> Self:
-        """The same rows in some groups of features, weighted against each other; reads their Gram matrices, and no data.
+        """These rows in some groups of features, weighted against each other; reads their Gram matrices, and no data.
 
         >>> gram.features(leave_out=["chr6"]).pca(10)
         >>> gram.features(scaling="first_eigenvalue").pca(5)      # multiple factor analysis

@@ -331,7 +331,7 @@ class Gram(GroupsOfFeatures, Statistics):
         return self._rows
 
     def _run(self, kind: type[Kind], **arguments: Any) -> Analysis:
-        """What an analysis with these settings finds of the rows."""
+        """Result of an analysis with these settings."""
         opened = self._opened
         given = {name: self._given(kind, name, value) for name, value in arguments.items()}
         context = Context(opened.samples, n_features=opened.kept.n_features)

@@ -49,7 +49,7 @@ OTHER_DATA = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What all objects share that were made of one `open_gram`."""
+    """State that all objects of one `open_gram` share."""
 
     kept: Kept
     samples: Samples
@@ -92,7 +92,7 @@ class Opened:
             )
 
     def workers(self, executor: Executor) -> Workers:
-        """What passes may take."""
+        """Workers and memory of passes."""
         return executor.workers(memory_bytes(self.memory))
 
 
@@ -127,12 +127,12 @@ class OfSide:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Of both sides."""
+        """Attributes of both sides."""
         return dict(self.maps.attributes)
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Of what is read at once."""
+        """Chunks that are read at once."""
         return (self.maps.chunks[0] * self.maps.chunks[1], *self.maps.chunks[2:])
 
     @property
@@ -245,7 +245,7 @@ def _of_those_with_values(scores: NDArray[np.float64], missing: Absent, kept: Ke
 
 
 def _regressors(part: FittedPart, groups: Groups, covariates: Any) -> NDArray[np.float64] | None:
-    """What the run of a part has regressed out, of new samples, (m, p)."""
+    """Regressors of new samples that the run of a part has regressed out, (m, p)."""
     asked = asked_of(part.result)
     names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
     given = None if covariates is None else columns_in(covariates, groups[0].n_samples, names)

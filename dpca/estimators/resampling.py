@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """What `Analysis` says of other samples: each method gives a new analysis, with more arrays. They read no data.
+    """Methods of `Analysis` about other samples: each gives a new analysis, with more arrays. They read no data.
 
     Its arrays: `explained_variance_interval`, `explained_variance_ratio_interval` and `scores_interval`, with a lower and an upper limit; their
     `..._standard_error`; `..._of_draws` of the first two; `subspace_angle` in degrees and `congruence` of each draw.

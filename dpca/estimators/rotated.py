@@ -24,7 +24,7 @@ SHOWN = 5
 
 
 class Analysed(Protocol):
-    """What a rotation takes of an analysis: `dpca.Analysis`."""
+    """The analysis that is rotated: `dpca.Analysis`."""
 
     @property
     def _answer(self) -> Answer: ...

@@ -99,7 +99,7 @@ class TaskExecutor(ABC):
         """The session of a stage with at most `n_tasks` tasks at a time; on exit, tasks that still run are stopped."""
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`."""
+        """Run of a stage, see `Executor.run`."""
         n_added, total = checkpoint.begin(stage.empty) if checkpoint else (0, stage.empty)
         # If tasks write arrays, these are checked for the parts in the sum, too.
         first = 0 if stage.work.writes else n_added

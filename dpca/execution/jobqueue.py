@@ -147,7 +147,7 @@ class Promised:
         return self._there.guard()
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`."""
+        """Run of a stage, see `Executor.run`."""
         return self._there.run(stage, progress, checkpoint)
 
     def close(self) -> None:

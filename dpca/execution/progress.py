@@ -131,7 +131,7 @@ def describe(found: Mapping[str, Any]) -> list[str]:
 
 
 def _of_iteration(found: Mapping[str, Any]) -> str:
-    """What is certain after the passes of block Krylov so far."""
+    """Certainty after the passes of block Krylov so far."""
     bounds, tolerance = found["bounds"], found["tolerance"]
     certain = None not in bounds and max(bounds, default=0.0) < 1
     worst = f"all to {max(bounds, default=0.0):.1g}" if certain else "not all of them are certain yet"

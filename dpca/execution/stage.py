@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Work(ABC):
-    """What all tasks of a stage have in common; each task is sent the work restricted to its part."""
+    """Description that all tasks of a stage share; each task is sent the work restricted to its part."""
 
     writes: tuple[str, ...] = ()
     """What tasks write, besides the results that they return."""
@@ -54,7 +54,7 @@ class Work(ABC):
         return outputs.directory if outputs is not None else None
 
     def damage(self, number: int, /) -> str | None:
-        """What is wrong with the output of a part that was finished before; None if it is intact."""
+        """Fault of the output of a part that was finished before; None if it is intact."""
         return None
 
     @property

@@ -104,7 +104,7 @@ class Inner:
         )
 
     def about_mean(self) -> Inner:
-        """The same products with the mean as origin: the input of kernels on centred data."""
+        """These products with the mean as origin: the input of kernels on centred data."""
         zeros = np.zeros(len(self.rows)), np.zeros(len(self.columns))
         return replace(self, row_mean_product=zeros[0], column_mean_product=zeros[1], mean_norm2=0.0)
 

@@ -1,4 +1,4 @@
-"""What one task does when a kernel fit reads its training data again: inner products with new samples, pre-images."""
+"""Tasks that read the training data of a kernel fit again: inner products with new samples, pre-images."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ class Cross:
 
     @property
     def inner(self) -> Inner:
-        """The same sums in the form that kernels take."""
+        """These sums in the form that kernels take."""
         sums = {name: value for name, value in vars(self).items() if name not in ("kept", "absent")}
         return Inner(**sums)
 
     @property
     def measured(self) -> ScoredSamples:
-        """What belongs to the scores of the new samples."""
+        """Measurements of the new samples beside their scores."""
         return ScoredSamples(self.rows, self.kept, self.absent)
 
 

@@ -1,4 +1,4 @@
-"""What a result of genotypes says of its variants, and of people who were not in it."""
+"""Variants of a result of genotypes, and of people who were not in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task does when a fit is applied: scores of new samples, and samples from scores."""
+"""Tasks that apply a fit: scores of new samples, and samples from scores."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Projection(Pass):
 
 @dataclass(frozen=True)
 class ScoredSamples:
-    """What belongs to the scores of new samples, (samples,) each."""
+    """Measurements of new samples beside their scores, (samples,) each."""
 
     squares: F64
     """Squared distances from the mean."""
@@ -110,7 +110,7 @@ class Reconstruction(Sweep):
         yield from (self.groups[number] for number in range(first, last))
 
     def damage(self, part: int) -> str | None:
-        """What is wrong with a part that was written before; None if nothing is."""
+        """Fault of a part that was written before; None if there is none."""
         block, span = divmod(part, self.plan.n_spans)
         slabs = (slab for tile in self.plan.tiles_of(span) for slab in self.plan.slabs_of(tile))
         return damage_of(

@@ -54,7 +54,7 @@ DOUBLE = np.dtype(np.float64)
 
 
 class KrylovCompletion(Protocol):
-    """What follows the iteration (`dpca.methods.decomposition`)."""
+    """Steps after the iteration (`dpca.methods.decomposition`)."""
 
     def write(self, solved: Solved) -> Solved: ...
     def complete(self, solved: Solved, suffix: str) -> Solved: ...
@@ -62,7 +62,7 @@ class KrylovCompletion(Protocol):
 
 @dataclass(frozen=True)
 class KrylovStep:
-    """What is found after a pass."""
+    """Decision after a pass: continue, restart or stop."""
 
     found: LeadingPairs
     goes_on: int
@@ -74,14 +74,14 @@ class KrylovStep:
 
     @classmethod
     def nothing(cls) -> KrylovStep:
-        """Of the right types."""
+        """Empty decision: the type template of the ledger."""
         none = np.zeros(0)
         return cls(LeadingPairs(none, none, none, none, none, none, none, none, np.zeros((0, 0))), 0)
 
 
 @dataclass
 class Judge:
-    """What the second pass asks of the iteration: how precise it has to be, and what its Ritz values are worth."""
+    """Demands of the second pass on the iteration: how precise it has to be, and what its Ritz values are worth."""
 
     space: Space | None
     """None in a process that only computes parts of passes."""
@@ -298,7 +298,7 @@ class _Iteration:
         return summed.summary, summed.fill, block, product
 
     def _mixed(self, improved: F64, random: F64) -> F64:
-        """What windows have found, and Gaussian columns beside it: what they never met, and all that is proved, is in these alone."""
+        """Block of vectors that windows have found, and Gaussian columns beside it: what they never met, and all that is proved, is in these alone."""
         columns = random.shape[1]
         self._space.random = columns - columns // WINDOWED
         first = without(improved[:, : columns // WINDOWED], self._space.null)
@@ -331,7 +331,7 @@ class _Iteration:
         return self._once(name, following, np.zeros((0, 0)))
 
     def _once(self, name: str, compute: Callable[[], T], like: T) -> T:
-        """What is computed in memory between passes, or its value in the ledger."""
+        """Value that is computed in memory between passes, or the one in the ledger."""
 
         def computed() -> T:
             with (
@@ -346,7 +346,7 @@ class _Iteration:
     # What they find.
 
     def _turn(self, summary: Summary, looks: int | None, exhausted: bool = False) -> KrylovStep:
-        """What is found so far, and whether to go on."""
+        """Findings so far, and whether to go on."""
         settings = self._iteration
         name = (
             f"{self._name} after pass {self._passes} of {settings.max_passes} to {settings.tolerance:g}"
@@ -485,7 +485,7 @@ class _Iteration:
         return solved, judge
 
     def _certified(self, solved: Solved, judge: Judge) -> Certified:
-        """What the certificate says of the iteration."""
+        """Entries of the certificate about the iteration."""
         spectrum, found, settings = solved.spectrum, judge.found, self._iteration
         k = spectrum.n_components
         values = spectrum.eigenvalues[:k]

@@ -42,7 +42,7 @@ D = TypeVar("D", bound=RungResult)
 
 
 class Completion(Protocol[D]):
-    """What follows a decomposition that supports every component, by the error estimates of the first pass."""
+    """Steps after a decomposition that supports every component, by the error estimates of the first pass."""
 
     def write(self, solved: D) -> D:
         """Write the results of the first pass; returns them without the matrix of its sum, which nobody needs any more."""

@@ -47,7 +47,7 @@ class CopyTask(Work):
         return replace(self, source=self.source.with_blocks(blocks))
 
     def damage(self, number: int) -> str | None:
-        """What is wrong with a band that was copied before: chunks are uncompressed, so their size tells."""
+        """Fault of a band that was copied before: chunks are uncompressed, so their size tells."""
         array = zarr.open_array(self.path, mode="r")
         pairs = zip(self.copy.region(number), self.copy.unit, strict=True)
         key = key_of(array, tuple(piece.start // step for piece, step in pairs))

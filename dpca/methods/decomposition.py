@@ -186,7 +186,7 @@ def guarded(outputs: Outputs, run_plan: RunPlan, runner: Runner) -> Outputs:
 def counts_of(
     stages: Stages, run_plan: RunPlan, counts: Counts, copied_absent: int, features: FeatureCounts
 ) -> dict[str, int]:
-    """What was counted while the data were read, for the manifest.
+    """Counts while the data were read, for the manifest.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ class _Completion:
         return solved
 
     def _of_convention(self, solved: Solved) -> float | None:
-        """What the convention of dosages multiplies eigenvalues by; None for other data."""
+        """Factor of eigenvalues by the convention of dosages; None for other data."""
         convention, summary = self.model.rules.convention, solved.summary
         if convention is None:
             return None

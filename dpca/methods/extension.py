@@ -38,7 +38,7 @@ class Extension:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What decides the bits of the extended result beside its config."""
+        """Settings that decide the bits of the extended result beside its config."""
         return {"run": self.result.run, "samples": self.result.n_samples}
 
     @property

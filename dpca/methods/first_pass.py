@@ -35,7 +35,7 @@ from dpca.types import F64
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What the ledger keeps of the first pass beside its sum: all that the second pass needs, except the eigensolve."""
+    """Record of the first pass in the ledger, beside its sum: all that the second pass needs, except the eigensolve."""
 
     exact: bool = False
     """Whether no product was rounded."""
@@ -76,7 +76,7 @@ class Summed:
     """Where features are kept: what replaced missing values; None where no value may be missing."""
 
     def without_matrix(self) -> Self:
-        """The same result, without the matrix of the sum."""
+        """This result without the matrix of the sum."""
         return replace(self, accumulator=None, groups=(), folds=(), gram=None)
 
 
@@ -165,7 +165,7 @@ class FirstPass:
 
     @property
     def _to_write(self) -> tuple[str, ...]:
-        """What the pass writes of features that stream by."""
+        """Arrays that the pass writes of features that stream by."""
         writes = self._rules.finds(self._data.weighted)
         return (*writes, REGRESSION) if writes and self._data.regression is not None else writes
 

@@ -237,7 +237,7 @@ def _certificate(solved: _Solved, model: Model) -> dict[str, Any]:
 
 
 def caveats_of_kernels(certificate: Mapping[str, Any]) -> list[str]:
-    """What the user must be told about each kernel, in sentences."""
+    """Caveats about each kernel, in sentences."""
     sentences = []
     for document in certificate.get("cases", [certificate]):
         case = document["case"]

@@ -1,4 +1,4 @@
-"""What one task does: open the source, stream the slabs of a span, and return their sum.
+"""Tasks of the passes: open the source, stream the slabs of a span, and return their sum.
 
 These functions do not depend on a scheduler: they take plain values, run anywhere, and give the same when run again.
 The task that reads a slab also uses it. Outputs with feature axes are written here, tile by tile; what is
@@ -559,7 +559,7 @@ P = TypeVar("P")
 
 
 def damage_of(outputs: Outputs | None, names: Sequence[str], regions: Iterable[Box]) -> str | None:
-    """What is wrong with parts of arrays that were written before; None if nothing is."""
+    """Fault of parts of arrays that were written before; None if there is none."""
     if outputs is None or not names:
         return None
     damages = (outputs.damage(name, region) for region in regions for name in names)

@@ -85,7 +85,7 @@ class Absent:
         self._absent: dict[str, F64] = {}
 
     def of(self, name: str) -> Callable[[slice, ScoredSamples], None]:
-        """What takes note of the samples of an input, by the name of its stage."""
+        """Recorder of the samples of an input, by the name of its stage."""
         kept, absent = (found.setdefault(name, np.zeros(self._n_samples)) for found in (self._kept, self._absent))
 
         def receive(group: slice, measured: ScoredSamples) -> None:
@@ -170,7 +170,7 @@ class Restorer(Protocol):
     def n_bytes(self) -> int: ...
     @property
     def sources(self) -> tuple[Source, ...]:
-        """As in `Projector`."""
+        """Sources that are read, see `Projector`."""
         ...
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
@@ -182,7 +182,7 @@ class Restorer(Protocol):
         ...
 
     def check_unchanged(self) -> None:
-        """As in `Projector`."""
+        """Check that data did not change, see `Projector`."""
         ...
 
 
@@ -283,7 +283,7 @@ class KernelFit:
         )
 
     def leading(self, n_components: int) -> KernelFit:
-        """The same with the first components only."""
+        """This projector with the first components only."""
         return replace(self, alpha=self.alpha[:, :n_components], scores=self.scores[:, :n_components])
 
     def project(self, matrix: F64) -> F64:

@@ -41,7 +41,7 @@ def fingerprint(groups: Groups) -> dict[str, Any]:
 
 
 def digest_of(values: NDArray[np.float64]) -> str:
-    """What tells values read beside the data, such as weights of samples, from others."""
+    """Digest that tells values read beside the data, such as weights of samples, from others."""
     return hashlib.sha256(values.tobytes()).hexdigest()
 
 
@@ -156,7 +156,7 @@ def unscaled(groups: Groups, model: Model) -> list[str]:
 
 
 def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, model: Model) -> list[str]:
-    """What the user must know about the result, in sentences."""
+    """Notes about the result for the user, in sentences."""
     design = model.design
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
@@ -210,7 +210,7 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, model: Mod
 
 
 def _of_validation(curve: dict[str, Any] | None) -> list[str]:
-    """What has to be said of bi-cross-validation."""
+    """Caveats about bi-cross-validation."""
     if curve is None:
         return []
     if curve["undecided"]:
@@ -239,7 +239,7 @@ def left_out(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def environment() -> dict[str, Any]:
-    """What the bits of a result depend on besides input and plan: versions, BLAS, CPU."""
+    """Environment that the bits of a result depend on besides input and plan: versions, BLAS, CPU."""
     return {
         **_machine(),
         "blas": [

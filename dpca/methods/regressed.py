@@ -141,7 +141,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def asked_of(fit: Result) -> RegressOut | None:
-    """What a fit subtracts beside means, as its configuration says; None for nothing."""
+    """Regression that a fit subtracts beside means, as its configuration says; None for nothing."""
     asked = fit.manifest["config"]["preprocess"].get("regress_out")
     return None if asked is None else RegressOut.model_validate(asked)
 

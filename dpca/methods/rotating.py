@@ -230,7 +230,7 @@ class Rotator:
         return replace(turn, matrix=rotation.matrix if unordered else rotation.ordered.matrix)
 
     def _in_memory(self, task: Callable[..., F64], shape: tuple[int, ...], loadings: Loadings, *shared: Any) -> F64:
-        """The same sums over components in memory."""
+        """These sums over components in memory."""
         sums = np.zeros(shape)
         with blas_threads(1):
             for piece in pieces_of(np.asarray(self.outputs.array("components")[...]), loadings, 4096):

@@ -24,7 +24,7 @@ from dpca.types import F64
 
 
 class Judging(Protocol):
-    """What judges Ritz values of a second pass by more than their own residuals (`dpca.methods.block_krylov.Judge`)."""
+    """Judge of Ritz values of a second pass by more than their own residuals (`dpca.methods.block_krylov.Judge`)."""
 
     @property
     def needs_double(self) -> bool:

@@ -85,7 +85,7 @@ class Stages:
 
     @property
     def reading(self) -> NDArray[np.float64]:
-        """What was counted of reads so far: passes, bytes and reads that were tried again, (3,)."""
+        """Counts of reads so far: passes, bytes and reads that were tried again, (3,)."""
         return np.array([self.passes, self.bytes_decoded, self.retries], np.float64)
 
     def count(self, reading: NDArray[np.float64]) -> None:
@@ -103,7 +103,7 @@ class Stages:
         return self.in_memory("eigensolve", name, finish, Factors.nothing(), n_threads)
 
     def in_memory(self, what: str, name: str, compute: Callable[[], T], like: T, n_threads: int) -> T:
-        """What is computed in memory from the sum of a stage, with a number of BLAS threads; or its result from the ledger.
+        """Value that is computed in memory from the sum of a stage, with a number of BLAS threads; or its result from the ledger.
 
         Parameters
         ----------

@@ -196,7 +196,7 @@ def is_orthonormal(overlap: F64, nonzero: NDArray[np.bool_], dtype: np.dtype[Any
 
 
 def sums_of_squares(coefficients: NDArray[Any], matrix: NDArray[Any]) -> F64:
-    """Of each feature over the maps C' X, (w,): nothing of all maps exists.
+    """Sums of squares of each feature over the maps C' X, (w,): nothing of all maps exists.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Curve:
 
     @classmethod
     def nothing(cls) -> Self:
-        """Of no data."""
+        """Errors of no data."""
         return cls(np.empty(0), 0, 0, 0)
 
     @property

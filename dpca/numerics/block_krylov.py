@@ -90,7 +90,7 @@ def random_block(m: int, columns: int, null: F64 | None, number: int = 0) -> F64
 
 
 def without(columns: F64, vector: F64 | None) -> F64:
-    """What of columns is orthogonal to a vector of length 1; all of them if None."""
+    """Part of columns that is orthogonal to a vector of length 1; all of them if None."""
     return columns if vector is None else columns - np.outer(vector, vector @ columns)
 
 
@@ -196,7 +196,7 @@ class Space:
         return found
 
     def outside(self, others: F64) -> F64:
-        """What of some columns is orthogonal to V and to the null vector; twice, since rounding is along V after the first time."""
+        """Part of some columns that is orthogonal to V and to the null vector; twice, since rounding is along V after the first time."""
         for _ in range(2):
             others = without(others - self.vectors(self.inner(others)), self.null)
         return others
@@ -253,17 +253,17 @@ class Renewed:
         self.projected[k:, k:] = self._rest.T @ space.projected @ self._rest
 
     def vectors(self, coefficients: F64) -> F64:
-        """As of a Space."""
+        """Vectors, see Space."""
         k = self._own.shape[1]
         return self._own @ coefficients[:k] + self._space.vectors(self._rest @ coefficients[k:])
 
     def images(self, coefficients: F64) -> F64:
-        """As of a Space."""
+        """Images, see Space."""
         k = self._own.shape[1]
         return self._images @ coefficients[:k] + self._space.images(self._rest @ coefficients[k:])
 
     def rows(self) -> Iterator[tuple[F64, F64]]:
-        """As of a Space."""
+        """Rows, see Space."""
         for rows, (basis, products) in zip(_rows(self.m), self._space.rows(), strict=True):
             yield (
                 np.hstack([self._own[rows], basis @ self._rest]),
@@ -305,7 +305,7 @@ class RitzPairs:
 
 
 def most(values: F64, columns: int, passes: int, dimensions: int, trace: float) -> F64:
-    """What each eigenvalue of K is at most, but for CHANCE, (columns + 1,), from Ritz values and the random block that they follow from.
+    """Upper bound of each eigenvalue of K, but for CHANCE, (columns + 1,), from Ritz values and the random block that they follow from.
 
     The space of features X' p(K) Omega has s-dimensional subspaces on which Ritz values are at least lambda_i / (1 + e_i^2), i <= s, with
     e_i = |D Omega2| |Omega1^+| / d(lambda_i). Here Omega1 are the coefficients of Omega, with l columns, in the first s eigenvectors, Omega2 those
@@ -374,7 +374,7 @@ def _ratio(size: float, degree: int) -> float:
 
 @dataclass(frozen=True)
 class LeadingPairs:
-    """What a space says of the leading eigenpairs."""
+    """Leading eigenpairs by a space."""
 
     values: F64
     """Lower bounds of the eigenvalues, descending, (k,), which are reported."""
@@ -477,7 +477,7 @@ def found_in(
 
 
 def most_of(space: Space, trace: float, passes: int = 0) -> F64:
-    """What the eigenvalues are at most, (Gaussian columns + 1,); with so many passes more, if nothing else changed.
+    """Upper bounds of the eigenvalues, (Gaussian columns + 1,); with so many passes more, if nothing else changed.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ SMALLEST_SQUARES = 1e-280
 
 @dataclass(frozen=True)
 class Certified:
-    """What block Krylov knows of its answer."""
+    """Knowledge that block Krylov has of its answer."""
 
     bounds: F64
     """Largest relative error of each eigenvalue, but for `chance`, (n_components,); of one that is 0 relative to the largest."""
@@ -106,7 +106,7 @@ def check_products(sums: F64, squares: F64, working_dtype: Any) -> float:
 
 
 def confirmed(spectrum: Spectrum, measured: MeasuredFit) -> Spectrum:
-    """The same spectrum, with an infinite error for every component that the second pass refutes."""
+    """This spectrum with an infinite error for every component that the second pass refutes."""
     refuted = measured.misfit > CONFIRMED * spectrum.singular_values
     errors, off = (np.where(refuted, np.inf, known) for known in (spectrum.errors, spectrum.known_off))
     return replace(spectrum, errors=errors, off=off)
@@ -252,7 +252,7 @@ def certify(
 
 
 def _beyond(spectrum: Spectrum, weight: float) -> dict[str, Uncertain]:
-    """What follows from the variance beyond the components."""
+    """Entries that follow from the variance beyond the components."""
     if not spectrum.n_components:
         return {}
     noise, divisor = spectrum.noise_variance, spectrum.divisor
@@ -277,7 +277,7 @@ def _pairwise(negative: F64, spectrum: Spectrum) -> dict[str, Any]:
 
 
 def _iteration(found: Certified, values: F64) -> dict[str, Any]:
-    """What a certificate says of the iteration."""
+    """Entries of a certificate about the iteration."""
     kept = values[values > 0]
     beyond = float(found.further[0]) / float(kept[-1]) if found.further.size and kept.size else None
     return {
@@ -295,7 +295,7 @@ def _iteration(found: Certified, values: F64) -> dict[str, Any]:
 
 
 def _of_iteration(found: Certified, values: F64, index: int) -> dict[str, Any]:
-    """What a certificate says of a component beside what it says of other solvers'."""
+    """Entries of a certificate about a component beside those of other solvers."""
     more = float(found.more[index])
     met = bool(found.met(values)[index])
     imprecise = not met and bool(found.bounds[index] <= MOSTLY * found.products[index] + found.tolerance)

@@ -83,7 +83,7 @@ class Division:
 
 @lru_cache(maxsize=64)
 def _most_cells(division: Division, plan: Plan) -> int:
-    """As `Division.most_cells`: a plan is tried several times, and looking at all labels takes seconds where they are many."""
+    """`Division.most_cells`, kept: a plan is tried several times, and looking at all labels takes seconds where they are many."""
     found = 1
     for span in range(plan.n_spans):
         cells = {cell for tile in plan.tiles_of(span) for cell, _ in division.cells(tile, plan.feature_shape, span)}

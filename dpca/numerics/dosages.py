@@ -41,7 +41,7 @@ class NotDosage(Exception):
 
 
 def deviation(convention: Convention, total: F64, present: F64) -> F64:
-    """What centred dosages are divided by, (features,); 0 or NaN where nothing varies.
+    """Divisor of centred dosages, (features,); 0 or NaN where nothing varies.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def deviation(convention: Convention, total: F64, present: F64) -> F64:
 
 
 def of_convention(convention: Convention, n_samples: int, n_counted: int, total: float) -> float:
-    """What Z Z' is multiplied by, so that its eigenvalues are those that the program of a convention prints.
+    """Factor of Z Z', so that its eigenvalues are those that the program of a convention prints.
 
     plink2 divides by the number of variants; smartpca and SNPRelate scale the trace to n - 1.
 
@@ -77,7 +77,7 @@ class DosagePanels(FeaturePanels):
     def _blocks(
         self, raw: NDArray[Any], masked: NDArray[np.bool_] | None = None
     ) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
-        """As of a Standardizer, with 0 in place of missing values; refuses what is no dosage."""
+        """Blocks as of a Standardizer, with 0 in place of missing values; refuses what is no dosage."""
         # What integers are is seen before they are copied, a chunk of them at once.
         whole = raw.dtype.kind in "iub" and self._packing == (1.0, 0.0) and raw.size > 0
         plain = whole and raw.max() <= COPIES and (raw.min() >= 0 or (raw.min() == MISSING and self._marks_missing))

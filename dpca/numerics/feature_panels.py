@@ -34,7 +34,7 @@ LEFT = 1e-6
 
 @dataclass(frozen=True)
 class _Centred:
-    """What was subtracted from the features of a block, and what was met there."""
+    """Means that were subtracted from the features of a block, and what was met there."""
 
     centre: F64
     """The mean, or the whole number that is nearest to it, (w,)."""

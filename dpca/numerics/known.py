@@ -1,4 +1,4 @@
-"""What an earlier run has of the first samples: their products, which a pass over more samples need not make again."""
+"""Products of the first samples from an earlier run, which a pass over more samples need not make again."""
 
 from __future__ import annotations
 

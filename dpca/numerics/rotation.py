@@ -162,7 +162,7 @@ class RotationResult:
 
     @property
     def ordered(self) -> RotationResult:
-        """The same with explained variances descending."""
+        """This rotation with explained variances descending."""
         return replace(self, matrix=self.matrix[:, np.argsort(-self.explained_variance, kind="stable")])
 
     @staticmethod
@@ -171,7 +171,7 @@ class RotationResult:
         return np.where(-low > high, -1.0, 1.0)
 
     def signed(self, signs: F64) -> RotationResult:
-        """The same with a sign for each rotated component."""
+        """This rotation with a sign for each rotated component."""
         return replace(self, matrix=self.matrix * signs)
 
 

@@ -127,7 +127,7 @@ class Sketch:
         return Sketch(self.columns * (inverse / size)[:, None], self.product * (factors / size)[:, None], off)
 
     def weighted(self, roots: F64) -> Sketch:
-        """The same for roots of weights of samples, however different they are: as if all errors were those of the heaviest one."""
+        """Residuals for roots of weights of samples, however different they are: as if all errors were those of the heaviest one."""
         _, size = _inverse(roots)
         return replace(self.scaled(roots), unequal=size * float(roots.max(initial=0.0)))
 

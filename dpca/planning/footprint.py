@@ -1,4 +1,4 @@
-"""What each process of a run holds in each stage: names and sizes of arrays, from the modules that create them (`held`)."""
+"""Memory of each process of a run in each stage: names and sizes of arrays, from the modules that create them (`held`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COORDINATES = "coordinates"
 
 @dataclass(frozen=True)
 class Footprints:
-    """What the processes of a run hold, for any plan of it."""
+    """Memory of the processes of a run, for any plan of it."""
 
     source: Source
     model: Model
@@ -59,7 +59,7 @@ class Footprints:
         return self.n_groups + self.model.n_folds if self.n_groups > 1 else max(1, self.model.n_folds)
 
     def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
-        """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
+        """Memory of every process of a plan in each stage, with one of the solvers that may be tried."""
         if rung.solver == BLOCK_KRYLOV:
             return self._iterated(run, threads, rung)
         m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
@@ -107,7 +107,7 @@ class Footprints:
         return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
 
     def _iterated(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
-        """As `of`, for block Krylov: of each pass there are two m x l arrays, and none of m x m."""
+        """Footprint of block Krylov: of each pass there are two m x l arrays, and none of m x m."""
         m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
         plan, settings, dtype = run.plan, self.model.iteration, rung.dtype
         columns = settings.columns(k, m)
@@ -185,7 +185,7 @@ class Footprints:
         return self._division(plan).most_cells(plan) if plan.keeps == "samples" else 1
 
     def _held_apart(self, plan: Plan) -> dict[str, int]:
-        """What it takes to have the features of a group beside each other."""
+        """Memory to have the features of a group beside each other."""
         if not self._division(plan).scattered:
             return {}
         values = plan.n_kept * plan.slab_width * self.source.layout.dtype.itemsize
@@ -193,7 +193,7 @@ class Footprints:
         return {"features of a slab, by group": 2 * values, "their groups": numbers}
 
     def _tasks(self, run: RunPlan, rung: Rung) -> dict[str, dict[str, int]]:
-        """What a task of each stage holds."""
+        """Memory of a task of each stage."""
         plan, m = run.plan, run.plan.n_kept
         reader, panels = held_to_read(run, self.source), preprocess.held(plan, rung.dtype)
         regression = self.model.regression
@@ -243,7 +243,7 @@ class Footprints:
         return tasks | turned
 
     def _solve(self, plan: Plan, rung: Rung) -> list[HeldArray]:
-        """What the eigensolve holds, or the writing of the Gram matrix where that takes more."""
+        """Memory of the eigensolve, or of the writing of the Gram matrix where that takes more."""
         m = plan.n_kept
         solve = held_to_solve(self.model, rung, m, self.n_components)
         pairs = [HeldArray("pairs of missing values", 8 * m * m, self.n_sums)] if self._counts_pairs else []
@@ -269,7 +269,7 @@ def second_pass(plan: Plan, components: bool) -> str | None:
 
 
 def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[HeldArray]:
-    """What the eigensolve holds; for kernels, including the Gram matrix that they are computed from."""
+    """Memory of the eigensolve; for kernels, including the Gram matrix that they are computed from."""
     held = SOLVERS[rung.solver].held_to_finish(m, k)
     if model.kernels:
         held["kernel matrix"] = 8 * m * m
@@ -278,7 +278,7 @@ def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[HeldArray]:
 
 
 def held_to_read(run: RunPlan, source: Source) -> dict[str, int]:
-    """What a reader holds for the largest slab of an input."""
+    """Memory of a reader for the largest slab of an input."""
     plan, copy = run.only.plan, run.only.copy
     slab = extent(plan.region(tuple(slice(0, cut.step) for cut in plan.slabs)))
     return source.held(slab) if copy is None else copy.held_to_read(slab)
@@ -292,7 +292,7 @@ def arranged(
     threads: int,
     coordinates: Mapping[str, int],
 ) -> tuple[Process, ...]:
-    """What each process holds: first coordinates, then tasks with their arrays and the sums over spans, and the eigensolve."""
+    """Memory of each process: first coordinates, then tasks with their arrays and the sums over spans, and the eigensolve."""
     libraries, first = HeldArray("interpreter and libraries", LIBRARIES_BYTES), copied_first(coordinates)
 
     def of_tasks(stage: str) -> list[HeldArray]:
@@ -329,7 +329,7 @@ def copied_first(coordinates: Mapping[str, int]) -> list[Footprint]:
 
 
 def _to_rotate(plan: Plan, rotation: Rotating, k: int, dtype: np.dtype[Any]) -> dict[str, dict[str, int]]:
-    """What the tasks of the sweeps of a rotation hold."""
+    """Memory of the tasks of the sweeps of a rotation."""
     if plan.keeps == "features":
         tile = 8 * k * plan.tile_width
         return {"rotated scores": {"scores of a tile": 3 * tile, "tile being written": outputs.held_to_write(tile)}}
@@ -354,7 +354,7 @@ def _to_rotate(plan: Plan, rotation: Rotating, k: int, dtype: np.dtype[Any]) -> 
 def _to_stream(
     plan: Plan, name: str, sweep: str, k: int, dtype: np.dtype[Any], reader: dict[str, int]
 ) -> dict[str, dict[str, int]]:
-    """What the tasks of the second pass hold, and the tasks of the sweep over its result."""
+    """Memory of the tasks of the second pass, and of the sweep over its result."""
     tile = k * plan.tile_width * dtype.itemsize
     return {
         name: {

@@ -262,7 +262,7 @@ def _passes(
 def _passes_of_iteration(
     run: RunPlan, model: Model, layout: Layout, second: str | None, k: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """As `_passes`, of block Krylov: X_c' Q and X_c (X_c' Q) take 2 m l flops each for each of the streamed side."""
+    """Passes of block Krylov: X_c' Q and X_c (X_c' Q) take 2 m l flops each for each of the streamed side."""
     plan, settings = run.plan, model.iteration
     m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
     columns = settings.columns(k, min(plan.n_samples, plan.n_features))
@@ -514,7 +514,7 @@ def _time(document: dict[str, Any]) -> str:
 
 
 def _of_solver(found: dict[str, Any]) -> str:
-    """What a solver would cost, in words."""
+    """Costs of a solver, in words."""
     if not found["fits"]:
         needed = found["memory_bytes"]
         return f"{found['solver']} does not fit" + (

@@ -108,7 +108,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class MapColumns:
-    """What a pass makes of samples' coefficients."""
+    """Columns that a pass makes of samples' coefficients."""
 
     maps: int
     """Real maps X' C, each of a column of coefficients."""

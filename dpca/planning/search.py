@@ -215,7 +215,7 @@ def _planned(
     ]
 
     def forecast(run: RunPlan, threads: int, rung: Rung = first, of: Sequence[Footprints] = footprints) -> Processes:
-        """Of each stage, the input that takes the most."""
+        """Forecast of each stage by the input that takes the most."""
         held = (one.of(run.of_input(number), threads, rung) for number, one in enumerate(of))
         return reduce(_joined, held)
 
@@ -322,7 +322,7 @@ def plan_maps(
 def _maps_tasks(
     run: RunPlan, source: Source, columns: MapColumns, dtype: np.dtype[Any], stored: np.dtype[Any], p: int
 ) -> dict[str, dict[str, int]]:
-    """What the tasks of the pass hold."""
+    """Memory of the tasks of the pass."""
     plan, copy = run.plan, run.only.copy
     n, q, tile = plan.n_kept, columns.maps, columns.stored * plan.tile_width * stored.itemsize
     together = min(columns.deviations, backproject.TOGETHER)
@@ -435,7 +435,7 @@ def _concurrencies(n_parts: int, workers: Workers) -> Iterator[tuple[int, Concur
 
 
 def side_by_side(plans: Sequence[RunPlan | None]) -> RunPlan | None:
-    """What is done for one input after another, as one plan: of each process and stage what takes the most; None if nothing streams by."""
+    """One plan for one input after another: of each process and stage what takes the most; None if nothing streams by."""
     made = [plan for plan in plans if plan is not None]
     if len(made) < 2:
         return made[0] if made else None

@@ -1,4 +1,4 @@
-"""What the report of derived analyses states and draws, as plain values read from a result; as `findings` does for runs.
+"""Findings of the report of derived analyses, as plain values read from a result; as `findings` for runs.
 
 Units: a frequency is stored per step of the rows, such as 1 / (5 days), and told per unit, here per day.
 """
@@ -36,14 +36,14 @@ _PER = re.compile(r"1 / \((?:([0-9.e+-]+) )?(.+)\)")
 
 @dataclass(frozen=True)
 class Unit:
-    """What frequencies are counted in: so many units of time a step."""
+    """Unit of frequencies: so many units of time a step."""
 
     number: float
     name: str
 
     @classmethod
     def of(cls, array: Stored) -> Unit:
-        """Of an array of frequencies or exponents."""
+        """Unit of an array of frequencies or exponents."""
         found = _PER.fullmatch(str(array.attributes.get("units", "")))
         if found is None:
             return cls(1.0, "row")
@@ -80,7 +80,7 @@ class SpectrumShown:
 
 
 def spectrum(analysis: StoredAnalysis) -> SpectrumShown:
-    """Of pca, extended and hilbert."""
+    """Spectrum of pca, extended and hilbert."""
     singular_values, ratio = (_read(analysis[name]) for name in ("singular_values", "explained_variance_ratio"))
     scores, maps = analysis["scores"], analysis.certificate["maps"]
     turns = None
@@ -105,7 +105,7 @@ def n_maps(n_analyses: int, n_groups: int) -> int:
 
 
 def affordable(array: Stored, maps: list[list[Lead]], read_bytes: int = READ_BYTES) -> list[list[Lead]]:
-    """As many of the maps as are read with `read_bytes` decoded: a chunk that has other maps, too, is decoded whole."""
+    """The first maps that are read with `read_bytes` decoded: a chunk that has other maps, too, is decoded whole."""
     for count in range(len(maps), 0, -1):
         leads = [lead for one in maps[:count] for lead in one]
         ahead = len(leads[0])

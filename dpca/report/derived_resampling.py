@@ -1,4 +1,4 @@
-"""What the report of derived analyses shows of draws of the rows: intervals, angles, and maps of standard errors beside maps."""
+"""Draws of the rows in the report of derived analyses: intervals, angles, and maps of standard errors beside maps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpca.types import F64
 
 @dataclass(frozen=True, eq=False)
 class DrawnIntervals:
-    """What draws say of the components of an analysis."""
+    """Intervals, angles and congruence of the components of an analysis, from draws."""
 
     words: str
     level: float
@@ -29,7 +29,7 @@ class DrawnIntervals:
     """Its median, (k,)."""
 
     def table(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """Of some components, and what its columns mean."""
+        """Table of some components, and what its columns mean."""
         head = ["component", f"{100 * self.level:g} % interval of the share", "angle", "w'w"]
         words = (
             f"From {len(self.angles):,} draws ({self.words}), medians. Angle: the largest between the components up to this one and those of a draw; "
@@ -55,7 +55,7 @@ class DrawnIntervals:
 
 
 def draws_of(analysis: StoredAnalysis) -> DrawnIntervals | None:
-    """What draws say; None where none were made."""
+    """Draws of an analysis; None where none were made."""
     told = analysis.certificate.get("resampling")
     if told is None:
         return None

@@ -452,7 +452,7 @@ def views_of(of: Labelled, array: Stored, ahead: int, pixels: int = PIXELS) -> t
 
 
 def _called(of: Labelled, dim: str | None, length: int) -> list[str]:
-    """What entries of an axis are called as titles."""
+    """Titles of entries of an axis."""
     if dim is None:
         return [str(number) for number in range(length)]
     coordinate, names = of.coordinate(dim), names_along(of, dim, range(length))

@@ -1,4 +1,4 @@
-"""What a report says of genotypes: relatives and people who are there twice, and regions that a component is made of."""
+"""Genotypes in a report: relatives and people who are there twice, and regions that a component is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What figures show, as plain values: panels with two axes each, and marks in them.
+"""Figures as plain values: panels with two axes each, and marks in them.
 
 The page draws them where they can be looked at closer (`page.js`), and `dpca.report.static` as SVG for paper and for readers without
 JavaScript. The palette is that of Okabe and Ito, which can be read with colour blindness; shapes or positions always carry the same
@@ -102,7 +102,7 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """What is between two lines."""
+    """Area between two lines."""
 
     x: F64
     low: F64
@@ -250,7 +250,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What rows are labelled with."""
+    """Labels of rows."""
 
     names: tuple[str, ...]
     """Different labels, in order."""
@@ -261,7 +261,7 @@ class Labels:
 
     @classmethod
     def of(cls, labels: NDArray[Any]) -> Labels:
-        """Of the labels of rows."""
+        """Names and colours of the labels of rows."""
         found, codes = np.unique(labels, return_inverse=True)
         names = tuple(map(str, found.tolist()))
         many = labels.dtype.kind in "biuf" and len(found) > len(COLORS)

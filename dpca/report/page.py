@@ -128,7 +128,7 @@ def _samples(
 
 
 def _where(result: Result) -> str:
-    """What is needed besides the config to run it again."""
+    """Files that are needed besides the config to run it again."""
     if any(one.input["kind"].endswith(("numpy", "dask")) for one in result.each):
         return ", with the data, which were in memory, stored and named as its input"
     return "" if all("://" in str(one.asked_input["uri"]) for one in result.each) else " where its input is"
@@ -156,7 +156,7 @@ def _about(result: Result, samples: findings.DrawnAxis, shown: findings.Solution
 
 
 def _answer(scree: findings.Scree, shown: findings.Solution, of: str) -> str:
-    """What a reader asks first: how many components stand out, and what share of the variance they have."""
+    """Answer to what a reader asks first: how many components stand out, and what share of the variance they have."""
     k = scree.n_components
     whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
     if not k or not scree.ratio[:k].any():
@@ -263,7 +263,7 @@ def _head(result: Result) -> list[str]:
 
 
 def _of_table(result: Result) -> str:
-    """What columns of the table of components say."""
+    """Explanation of the columns of the table of components."""
     words = ["Reliable: at least two digits of the singular value are right."]
     if (found := result.certificate.get("block_krylov")) is not None:
         words.append(f"Converged: the relative error of the eigenvalue is at most {found['tolerance']:g}.")
@@ -471,7 +471,7 @@ def _chance(found: dict[str, Any]) -> str:
 
 
 def _of_iteration(found: dict[str, Any] | None) -> list[list[str]]:
-    """What block Krylov did; nothing of other solvers."""
+    """Report of block Krylov; nothing of other solvers."""
     if found is None:
         return []
     restart = found["restart"]

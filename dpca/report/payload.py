@@ -76,7 +76,7 @@ def _panel(panel: Panel, table: Table | None, numbers: _Numbers) -> dict[str, An
 
 
 def _plain(value: Any, numbers: _Numbers) -> Any:
-    """What JSON can hold."""
+    """Value that JSON can hold."""
     if isinstance(value, Image):
         own = {name: _plain(getattr(value, name), numbers) for name in _names(value) if name != "values"}
         return {"is": "Image", **own, "values": _pixels(value.values, numbers)}

@@ -75,17 +75,17 @@ class _Drawings:
 
     @property
     def library(self) -> Markup:
-        """What draws them, compressed."""
+        """Library that draws them, compressed."""
         return _as_text(bytes(deflate.zlib_compress(_library(), LEVEL)))
 
     @property
     def script(self) -> Markup:
-        """What reads both."""
+        """Script that reads both."""
         return Markup(_script())
 
     @property
     def policy(self) -> Markup:
-        """What the page may load: nothing; and run: these two scripts, by their hashes (Content Security Policy, level 3)."""
+        """Policy of the page: it loads nothing, and runs these two scripts, by their hashes (Content Security Policy, level 3)."""
         hashes = (base64.b64encode(sha256(text).digest()).decode() for text in (_script().encode(), _library()))
         scripts = " ".join(f"'sha256-{one}'" for one in hashes)
         return Markup(

@@ -161,7 +161,7 @@ def _values(mark: Mark, table: Table | None, along: str) -> list[Any]:
 
 
 def _placed(scale: Scale, extent: tuple[float, float], first: float, last: float) -> Callable[[Any], Any]:
-    """What turns values into pixels."""
+    """Transformation of values into pixels."""
     turn: Callable[[Any], Any] = np.log10 if scale.log else np.asarray
     low, high = (float(turn(value)) for value in extent)
     factor = (last - first) / ((high - low) or 1.0)
@@ -364,7 +364,7 @@ def _marked_left(scale: Scale, extent: tuple[float, float], area: _Area) -> str:
 
 
 def ticks_of(scale: Scale, extent: tuple[float, float], most: int) -> dict[float, str]:
-    """What is marked along an axis, and how it is written: its own marks, or round numbers."""
+    """Ticks of an axis, and how they are written: its own marks, or round numbers."""
     low, high = min(extent), max(extent)
     for own in (scale.marks, scale.names):
         inside = {value: name for value, name in own.items() if low <= value <= high}

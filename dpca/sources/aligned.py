@@ -100,7 +100,7 @@ def _hash(names: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _hashes(ids: Vector) -> NDArray[np.int64]:
-    """Of each name, in this process."""
+    """Hash of each name, in this process."""
     found = np.empty(ids.shape[0], np.int64)
     for piece, names in Coordinate(DIMS[1], ids, ids.parts).pieces():
         found[piece] = _hash(names)
@@ -195,7 +195,7 @@ class AlignedSource(View):
         return _AlignedReader(self, reader)
 
     def reads(self, region: Region) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """What is read of the source for a region: a range of its variants, and the places in the region that it is for."""
+        """Reads of the source for a region: a range of its variants, and the places in the region that it is for."""
         places, _ = self._of(region)
         wanted = np.flatnonzero(places >= 0)
         wanted = wanted[np.argsort(places[wanted], kind="stable")]

@@ -47,7 +47,7 @@ def _is_name(dim: str) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of an array before any of its values is read."""
+    """Facts about an array before any of its values is read."""
 
     name: str
     """Name in error messages: path and array, free of credentials."""
@@ -405,7 +405,7 @@ class Source(ABC):
 
     @property
     def variants(self) -> Variants | None:
-        """What is known of its variants, where features are these."""
+        """Variants, where features are these."""
         return None
 
     @property

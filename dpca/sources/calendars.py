@@ -245,7 +245,7 @@ class Conversion:
 
 
 def conversion(attributes: Mapping[str, Any], into: Mapping[str, Any]) -> Conversion | None:
-    """What converts times to other units; None if their calendars differ, or one is not understood.
+    """Conversion of times to other units; None if their calendars differ, or one is not understood.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the attributes of an array, or of a coordinate, say about its values: the CF conventions, and _Unsigned of netCDF."""
+"""Attributes of an array, or of a coordinate, about its values: the CF conventions, and _Unsigned of netCDF."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def cf_attributes(
 
 
 def long_name_of(attributes: Mapping[str, Any]) -> str:
-    """What values are, in words: long_name, or else standard_name (CF 3.2, 3.3); empty where neither is there."""
+    """Name of values in words: long_name, or else standard_name (CF 3.2, 3.3); empty where neither is there."""
     found = (text_of(attributes.get(key)) for key in ("long_name", "standard_name"))
     return next((" ".join(text.split()) for text in found if isinstance(text, str) and text.strip()), "")
 

@@ -73,7 +73,7 @@ def _of_list(source: Source, axis: int, given: Sequence[int | str]) -> Numbers:
 
 
 def _read(source: Source, axis: int, path: str) -> Sequence[int | str]:
-    """What a file chooses: numbers, of integers and of a mask, or labels."""
+    """Choice in a file: numbers, of integers and of a mask, or labels."""
     place, length = Place(path, key=KEY), source.layout.shape[axis]
     stored, path = open_values(place), place.shown
     if len(stored.shape) != 1 or stored.shape[0] > length:

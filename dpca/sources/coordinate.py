@@ -152,7 +152,7 @@ class Auxiliary:
     def of(
         cls, axes: Sequence[int], name: str, values: Any, attributes: Mapping[str, Any] = MappingProxyType({})
     ) -> Self:
-        """Of values in memory."""
+        """Coordinate of values in memory."""
         return cls(tuple(axes), Coordinate(name, values, Parts.of_rows(values.dtype, values.shape), attributes))
 
 

@@ -1,4 +1,4 @@
-"""What is secret, in one place: settings by their names, and user, password and query of any URL. All that is written or shown passes here."""
+"""Secrets, in one place: settings by their names, and user, password and query of any URL. All that is written or shown passes here."""
 
 from __future__ import annotations
 

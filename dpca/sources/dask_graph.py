@@ -91,7 +91,7 @@ def is_future(value: Any) -> bool:
 
 
 def needed(graph: Graph, futures: Futures, keys: Iterable[Any]) -> tuple[Graph, Futures]:
-    """What some keys depend on."""
+    """Keys that some keys depend on."""
     tasks, blocks, to_do = Graph(), Futures(), list(keys)
     while to_do:
         key = to_do.pop()
@@ -151,7 +151,7 @@ def _argument(given: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def objects_in(graph: Graph) -> Iterator[Any]:
-    """What tasks read from that is no plain value, such as stored arrays: each once."""
+    """Objects that tasks read from and that are no plain values, such as stored arrays: each once."""
     seen = set[int]()
     for node in graph.values():
         for found in _objects_of(node):

@@ -43,7 +43,7 @@ def dates_beside(reader: Reader, axis: int) -> Coordinate | None:
 
 
 def told_by(reader: Reader, axis: int) -> Coordinate | None:
-    """What tells samples apart: dates beside their axis, or its own coordinate."""
+    """Coordinate that tells samples apart: dates beside their axis, or its own coordinate."""
     return dates_beside(reader, axis) or reader.coordinate(axis)
 
 

@@ -49,7 +49,7 @@ class FeatureLabels:
 
     @cached_property
     def digest(self) -> str:
-        """What tells these labels from others."""
+        """Digest that tells these labels from others."""
         found = hashlib.sha256(repr((self.names, self.numbers.shape)).encode())
         found.update(np.ascontiguousarray(self.numbers).tobytes())
         return found.hexdigest()

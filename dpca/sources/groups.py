@@ -159,7 +159,7 @@ def _check_names(first: FeatureGroup, other: FeatureGroup, beside: str | None = 
 
 
 def _by_dates(one: Coordinate, other: Coordinate) -> str:
-    """What else can be done about samples that share days or months, but not their moments."""
+    """Remedy for samples that share days or months, but not their moments."""
     pair = [moments(np.asarray(of.values[...]), of.attributes) for of in (one, other)]
     same = None if pair[0] is None or pair[1] is None else paired_by(pair[0], pair[1])
     if same is None:
@@ -174,7 +174,7 @@ def _in_another_order(one: Coordinate, other: Coordinate) -> bool:
 
 
 def _names_of(coordinate: Coordinate) -> Iterator[Any]:
-    """What tells samples apart along a coordinate: dates as text, names, or numbers."""
+    """Names that tell samples apart along a coordinate: dates as text, names, or numbers."""
     for _, values in coordinate.pieces():
         found = np.asarray(values)
         told = is_time(coordinate.attributes) or found.dtype.kind not in "biuf"

@@ -433,7 +433,7 @@ def _labels(path: str, array: str) -> Vector | None:
 
 
 def _labels_of(node: Callable[[str], Any], array: str) -> Vector | None:
-    """As `_labels`, of a file that is open."""
+    """`_labels` of a file that is open."""
     dataset = node(array)
     if not isinstance(dataset, h5py.Dataset) or not _is_readable(dataset):
         return None

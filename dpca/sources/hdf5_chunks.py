@@ -205,7 +205,7 @@ def _of_lz4(stored: Bytes, _: tuple[int, ...]) -> int:
 
 
 def _of_bitshuffle(stored: Bytes, values: tuple[int, ...]) -> int:
-    """As `_of_lz4`, if bitshuffle also compresses; a block has a multiple of eight values, and the rest are stored as is."""
+    """`_of_lz4` for bitshuffle that also compresses; a block has a multiple of eight values, and the rest are stored as is."""
     if len(values) < 5 or not values[4]:
         return len(stored)
     total, block = int.from_bytes(stored[:8].tobytes(), "big"), int.from_bytes(stored[8:12].tobytes(), "big")

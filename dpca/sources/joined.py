@@ -293,7 +293,7 @@ def _opened_bytes(layouts: Sequence[Layout]) -> int:
 
 
 def encoding_of(layout: Layout) -> tuple[Any, ...]:
-    """What stored values mean: their packing, and which of them are missing."""
+    """Encoding of stored values: their packing, and which of them are missing."""
     return layout.packing, layout.missing_values, layout.valid_range
 
 

@@ -166,7 +166,7 @@ def _kind(coordinate: Coordinate) -> str:
 
 
 def _conversion(layout: Layout, ours: Coordinate, other: Layout, theirs: Coordinate) -> Conversion:
-    """What converts times to those of the first file."""
+    """Conversion of times to those of the first file."""
     written, expected = (
         " ".join(str(times.attributes[key]) for key in ("units", "calendar") if key in times.attributes)
         for times in (theirs, ours)

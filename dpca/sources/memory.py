@@ -55,7 +55,7 @@ class MemorySource(Source):
         self._offset = (0,) * array.ndim
 
     def copied(self) -> MemorySource:
-        """The same source over a copy of the array."""
+        """This source over a copy of the array."""
         labels = self._coordinates, self._auxiliaries, self.layout.units, self.layout.long_name
         return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, *labels)
 

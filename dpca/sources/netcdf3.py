@@ -115,7 +115,7 @@ class _Header:
         return max(0, (self._n_bytes - last.begin - _record_bytes(last)) // step + 1)
 
     def _described(self, dims: list[tuple[str, int]]) -> Variable:
-        """What follows the name of a variable; the length of records is not known yet."""
+        """Description after the name of a variable; the length of records is not known yet."""
         n_axes = self._count()
         if n_axes > MOST_AXES:
             raise ValueError(f"a variable has {n_axes} dimensions, and {MOST_AXES} at most are allowed")
@@ -312,7 +312,7 @@ def list_variables(path: str) -> list[tuple[str, tuple[int, ...], str, bool]]:
 
 
 def _no_node(path: str) -> None:
-    """What there is at a path of groups: nothing, since this format has none."""
+    """Node at a path of groups: none, since this format has no groups."""
 
 
 def read_vector(path: str, array: str) -> Vector | None:

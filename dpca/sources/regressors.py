@@ -1,4 +1,4 @@
-"""What regressors of samples are made of: their dates and times, and covariates in files beside the data."""
+"""Regressors of samples: their dates and times, and covariates in files beside the data."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _of_array(group: FeatureGroup, uri: str, array: str | None, key: str) -> lis
 
 
 def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:
-    """What tells a file of covariates from another one."""
+    """Fingerprint that tells a file of covariates from another one."""
     if not _is_table(uri):
         if is_categorical(place := Place(uri, array)):
             names = "\0".join(map(str, open_values(place)[...].tolist()))

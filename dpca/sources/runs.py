@@ -89,7 +89,7 @@ def _read_with_gaps(
     target: NDArray[Any],
     name: str,
 ) -> None:
-    """As `read_block`, of entries along the first axis that are read with what lies between them."""
+    """`read_block` of entries along the first axis that are read with what lies between them."""
     entry = math.prod(shape[1:]) * target.itemsize
     together = max(1, TOGETHER_BYTES // strides[0])
     for first in range(0, len(target), together):

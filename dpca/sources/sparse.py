@@ -103,7 +103,7 @@ class SparseSource(Source):
         return self._selection
 
     def copied(self) -> SparseSource:
-        """The same source over a copy of arrays in memory."""
+        """This source over a copy of arrays in memory."""
         parts = (part.copied() for part in self._parts if isinstance(part, MemorySource))
         return SparseSource(self.layout.name, self._matrix, parts, self._names, self._selection)
 

@@ -1,4 +1,4 @@
-"""What is known of the variants of a source of genotypes."""
+"""Variants of a source of genotypes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpca.sources.coordinate import Vector
 
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """What is known of the variants of a source, in its order; read in parts, by indexing."""
+    """Variants of a source, in its order; read in parts, by indexing."""
 
     ids: Vector
     """(d,)."""

@@ -106,7 +106,7 @@ class VcfZarrSource(View):
         return self._source.place
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to a worker: without what was read of samples."""
+        """State for a worker: without what was read of samples."""
         return {name: value for name, value in self.__dict__.items() if name != "samples"}
 
     def dosages(self, calls: NDArray[Any], first_variant: int, out: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -143,7 +143,7 @@ class VcfZarrSource(View):
 
     @property
     def variants(self) -> Variants | None:
-        """What the arrays beside say of the variants; None where one is missing.
+        """Variants by the arrays beside; None where one is missing.
 
         The id of a variant without one is chromosome:position:first:second, the alleles last.
         """

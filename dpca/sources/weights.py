@@ -203,7 +203,7 @@ def _check_coordinates(field: Field, source: Source, samples_axis: int, key: str
 
 @contextmanager
 def equal_weights() -> Iterator[Callable[[Box], F64 | None]]:
-    """As `FeatureWeights.open`, where every feature has the weight 1."""
+    """`FeatureWeights.open` where every feature has the weight 1."""
     yield lambda _: None
 
 

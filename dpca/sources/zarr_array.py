@@ -268,7 +268,7 @@ class ZarrSource(Source):
         )
 
     def like(self, layout: Layout) -> ZarrSource:
-        """The same array with the layout of another: its markers of missing values, packing, dimensions and name."""
+        """This array with the layout of another: its markers of missing values, packing, dimensions and name."""
         copy = object.__new__(ZarrSource)
         copy.__dict__.update(self.__dict__, layout=layout)
         return copy

@@ -199,7 +199,7 @@ class Directory(LocalStore):
 
 
 class _Archive(ZipStore):
-    """As `Directory`, for an archive, whose metadata may unpack to more than its own size."""
+    """`Directory` for an archive, whose metadata may unpack to more than its own size."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         if os.path.basename(key) not in METADATA:

@@ -33,7 +33,7 @@ _SEEN: set[tuple[str, Witness]] = set()
 
 @dataclass(frozen=True)
 class Witness:
-    """What a process saw of an array in a store."""
+    """Sight that a process had of an array in a store."""
 
     path: str
     sha256: str
@@ -45,7 +45,7 @@ class Witness:
 
     @classmethod
     def of(cls, array: zarr.Array[Any]) -> Witness | None:
-        """What this process sees; None of an array in memory, which travels with its chunks."""
+        """Sight of this process; None of an array in memory, which travels with its chunks."""
         if isinstance(array.store, MemoryStore):
             return None
         return cls(array.path, _digest(array) or "", next(_chunks(array), None), _absent(array, SENT_CHUNKS))

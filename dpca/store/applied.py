@@ -1,4 +1,4 @@
-"""What dpca transform or dpca reconstruct wrote, open for reading: arrays of samples and their coordinates, of no manifest."""
+"""Output of dpca transform or dpca reconstruct, open for reading: arrays of samples and their coordinates, of no manifest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AppliedResult:
 
 
 def applied_at(path: str | Path) -> AppliedResult | None:
-    """What dpca transform or dpca reconstruct wrote to a place; None where that is something else."""
+    """Output of dpca transform or dpca reconstruct at a place; None where that is something else."""
     place = Path(path)
     try:
         identity = _place_of(place)

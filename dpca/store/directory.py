@@ -308,7 +308,7 @@ def mapping_of(text: str) -> dict[str, Any]:
 
 
 def kind_at(place: Path) -> str | None:
-    """What the manifest at a place describes; None where there is none."""
+    """Kind of result by the manifest at a place; None where there is none."""
     manifest = mapping(place / MANIFEST)
     return str(manifest.get("kind", RUN_KIND)) if "format_version" in manifest else None
 

@@ -93,7 +93,7 @@ class Held:
 
     @property
     def described(self) -> dict[str, Any]:
-        """As `dpca.store.stored.described`."""
+        """Description of the array, see `dpca.store.stored.described`."""
         return {
             "shape": list(self.shape),
             "dtype": "text" if self.text else self.dtype.str,

@@ -31,7 +31,7 @@ HELD_BYTES = 2**20
 
 @dataclass(frozen=True)
 class ArrayLabels:
-    """What a DataArray has beside its values."""
+    """Names, coordinates and attributes of a DataArray beside its values."""
 
     dims: tuple[Hashable, ...]
     samples_axis: int

@@ -1,4 +1,4 @@
-"""What each array of a result is, in words, and the unit of its values: the attributes `long_name` and `units` of CF."""
+"""Meaning of each array of a result, in words, and the unit of its values: the attributes `long_name` and `units` of CF."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dpca.store.results import Result
 
 
 class Labelled(Protocol):
-    """What has coordinates: a result, or an analysis that was derived."""
+    """An object with coordinates: a result, or an analysis that was derived."""
 
     def coordinate(self, name: str, /) -> Coordinate | None:
         """The coordinate along a dimension, if there is one."""

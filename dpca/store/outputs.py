@@ -103,7 +103,7 @@ class Outputs:
         return {**self.__dict__, "_arrays": {}, "_waiting": None}
 
     def guarded_by(self, guard: AbstractContextManager[Any]) -> Outputs:
-        """The same group, with a lock for chunks that several tasks write."""
+        """This group with a lock for chunks that several tasks write."""
         return Outputs(self.store, guard)
 
     @property
@@ -271,7 +271,7 @@ class Outputs:
             ) from cause
 
     def damage(self, name: str, region: Box | None = None) -> str | None:
-        """What is wrong with a part that was written earlier, or with the whole array; None if it is intact.
+        """Fault of a part that was written earlier, or of the whole array; None if it is intact.
 
         Damage to a chunk is detected by the checksum that zstd stores in it.
         """
@@ -308,7 +308,7 @@ class Outputs:
         return chunks_in(self._root / name)
 
     def damage_of_any(self) -> str | None:
-        """What is wrong with the first damaged array among those with written chunks; None if all are intact."""
+        """Fault of the first damaged array among those with written chunks; None if all are intact."""
         names = [name for name, entry in self.inventory().items() if entry["chunks_written"]]
         damages = (self.damage(name) for name in names)
         return next((damage for damage in damages if damage), None)

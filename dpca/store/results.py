@@ -153,7 +153,7 @@ class Result:
 
     @property
     def long_name(self) -> str:
-        """What the values of the only group are, in words; empty where that is not known, and in results of earlier versions."""
+        """Name of the values of the only group, in words; empty where that is not known, and in results of earlier versions."""
         return str(self.input.get("long_name", ""))
 
     @property
@@ -260,7 +260,7 @@ class Result:
 
     @property
     def factor(self) -> float:
-        """What the features of the group were multiplied by, against those of other groups."""
+        """Factor of the features of the group, against those of other groups."""
         if "block_factor" not in self.arrays:
             return 1.0
         return float(np.asarray(self.arrays["block_factor"][...], np.float64)[self.groups.index(self.group)])

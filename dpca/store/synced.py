@@ -66,7 +66,7 @@ class SyncedStore(LocalStore):
 
 
 class UnsyncedStore(SyncedStore):
-    """The same of a directory that a power failure may lose: of a fit in Python, which ends with its process."""
+    """A directory that a power failure may lose: of a fit in Python, which ends with its process."""
 
     def _save(self, path: Path, save: Callable[[BinaryIO], object]) -> None:
         durable.write_unflushed(path, save)

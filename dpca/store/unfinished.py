@@ -1,4 +1,4 @@
-"""What has to match for a run to resume: its input, its config, its arithmetic."""
+"""Conditions for a run to resume: its input, its config, its arithmetic must match."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _shown(value: Any) -> str:
 
 
 def _numerics() -> dict[str, Any]:
-    """What the bits of a sum depend on besides the plan. The kind of CPU decides which BLAS kernels run."""
+    """Arithmetic that the bits of a sum depend on besides the plan. The kind of CPU decides which BLAS kernels run."""
     loaded = blas_libraries()
     # SciPy may have loaded a BLAS of its own, which multiplies nothing here.
     blas = [info for info in loaded if Path(str(info.get("filepath"))).parent.name.startswith("numpy")] or loaded

@@ -51,7 +51,7 @@ def blas_threads(n_threads: int) -> Iterator[None]:
 
 
 def with_one_thread(compute: Callable[[], T]) -> T:
-    """What is computed with one BLAS thread from its beginning to its end, as their number changes the bits of a product."""
+    """Result of a function with one BLAS thread from its beginning to its end, as their number changes the bits of a product."""
     with blas_threads(1):
         for _ in range(ATTEMPTS):
             before = _counts()
@@ -69,7 +69,7 @@ def with_one_thread(compute: Callable[[], T]) -> T:
 
 
 def blas_libraries() -> list[dict[str, Any]]:
-    """What threadpoolctl knows of each BLAS library."""
+    """BLAS libraries as threadpoolctl knows them."""
     return [library.info() for library in _libraries(len(sys.modules))]
 
 

@@ -97,7 +97,7 @@ def free_disk(path: str | os.PathLike[str]) -> int:
 
 
 def disk_of(path: str | os.PathLike[str]) -> int:
-    """What tells the disk of a path, or of its nearest directory that exists, from others."""
+    """Number that tells the disk of a path, or of its nearest directory that exists, from others."""
     return os.stat(_existing(path)).st_dev
 
 

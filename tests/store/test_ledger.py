@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.execution.executors import Threads
-from dpca.numerics.accumulators import FeatureTally, Gram
+from dpca.numerics.accumulators import FeatureTally, GramAccumulator
 from dpca.numerics.sketch import COLUMNS
 from dpca.store.ledger import Damaged, Ledger
 from dpca.system import durable
@@ -49,12 +49,12 @@ def test_an_object_array_is_never_unpickled(tmp_path):
 @pytest.mark.parametrize("n", [1, 40, 256, 257, 700])
 def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
     """Bit for bit: a run that goes on must not differ from one that was never stopped."""
-    gram = Gram.empty(n, FeatureTally.empty(n))
+    gram = GramAccumulator.empty(n, FeatureTally.empty(n))
     for dtype in ("f4", "f8"):
         gram.add(random_array(0, (n, 100), dtype))
     stage = Ledger(tmp_path, "run", 1, print).checkpoint("gram")
     stage.keep(0, gram)
-    found = stage.load(0, Gram.empty(n, FeatureTally.empty(n)))
+    found = stage.load(0, GramAccumulator.empty(n, FeatureTally.empty(n)))
     np.testing.assert_array_equal(found.matrix, gram.matrix)
     if n == 700:
         assert (tmp_path / "1-gram" / "0.npz").stat().st_size < 0.7 * gram.matrix.nbytes

@@ -76,7 +76,7 @@ class KernelPca(OfComponents):
 
 
 def certificate_of(rows: Samples, found: cases.Case) -> dict[str, Any]:
-    """As of other analyses (`dpca.analyses.answers`), with the kernel, its parameters, and what is to be said of it."""
+    """The certificate, with the kernel, its parameters, and caveats."""
     known, spectrum = rows.known, found.spectrum
     reliable, amplification = spectrum.reliable, rows.centred.transformed.amplification
     good, total = int(reliable.sum()), spectrum.n_components

@@ -113,7 +113,7 @@ class Mode:
 
 
 def modes(analysis: StoredAnalysis) -> tuple[list[Mode], Unit]:
-    """Of dmd and optimized_dmd, the strongest first; conjugates are one."""
+    """Modes of dmd and optimized_dmd, the strongest first; conjugates are one."""
     unit = Unit.of(analysis["frequencies"])
     exponents, eigenvalues = (np.asarray(analysis[name][...]) for name in ("exponents", "eigenvalues"))
     frequencies, growth, amplitudes, digits = (

@@ -198,7 +198,7 @@ class Density:
 
 
 def density(analysis: StoredAnalysis) -> tuple[Density, Unit]:
-    """Of spod."""
+    """Spectra of spod."""
     unit = Unit.of(analysis["frequency"])
     frequencies, energies = values_of(analysis["frequency"]) / unit.number, values_of(analysis["energies"])
     first, few = energies[:, 0], len(frequencies) <= TOP

@@ -57,7 +57,7 @@ class Accumulator(Protocol):
         ...
 
     def compared(self, center: bool, shares: F64 | None, columns: F64) -> tuple[F64, F64]:
-        """What products add up to, and what the same is without them, (1,) each.
+        """Sum of products, and the same sum without them, (1,) each.
 
         Parameters
         ----------

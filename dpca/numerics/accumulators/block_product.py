@@ -75,7 +75,7 @@ class BlockProduct:
                 self.matrix += sign * np.outer(vector, vector @ self._block)
 
     def compared(self, center: bool, shares: F64 | None, columns: F64) -> tuple[F64, F64]:
-        """As of an accumulator: the size of Omega' K Q plus how far it is from that of the sketch, (K Omega)' Q; and that size."""
+        """Comparison with the sketch: the size of Omega' K Q plus how far it is from that of the sketch, (K Omega)' Q; and that size."""
         matrix = self.matrix - mean_of(self.matrix, shares) if center else self.matrix
         exact = self.tally.sketch.T @ self._block
         size, off = np.linalg.norm(exact), np.linalg.norm(columns.T @ matrix - exact)

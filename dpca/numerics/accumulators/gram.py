@@ -284,6 +284,6 @@ def _decomposed(matrix: F64, large: int) -> tuple[F64, Callable[[int], F64]]:
 
 
 def _whole(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
-    """The same by LAPACK's dsyevd, which computes every vector."""
+    """Eigenpairs by LAPACK's dsyevd, which computes every vector."""
     eigenvalues, vectors = np.linalg.eigh(matrix)
     return eigenvalues, lambda k: np.ascontiguousarray(vectors[:, ::-1][:, :k])

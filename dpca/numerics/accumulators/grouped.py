@@ -22,7 +22,7 @@ from dpca.types import F64
 
 
 class Mergeable(Protocol):
-    """What spans give, and what is added up."""
+    """Value that spans give, and that is added up."""
 
     def merge(self, other: Any, /) -> Any:
         """Add another one, in place."""
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=Mergeable)
 
 @dataclass(frozen=True)
 class OfGroup(Generic[S]):
-    """What a span gives, and the group that the span is of."""
+    """Value of a span, and the group that the span is of."""
 
     group: int
     sum: S
@@ -58,7 +58,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class OfCells:
-    """What a span gives: a sum for each named group and fold that it has features of."""
+    """Values of a span: a sum for each named group and fold that it has features of."""
 
     named: NDArray[np.int64]
     """Numbers of the named groups, (cells,)."""
@@ -123,7 +123,7 @@ class GroupedMatrices:
 
     @property
     def counts(self) -> Counts:
-        """What was met while the data were read, in all groups."""
+        """Counts while the data were read, in all groups."""
         return counted(one.tally.counts for one in self.sums)
 
     @property
@@ -132,11 +132,11 @@ class GroupedMatrices:
         return self.sums[0].matrix
 
     def squares(self, center: bool) -> F64:
-        """As `Accumulator.squares`, of the sum over the groups."""
+        """`Accumulator.squares` of the sum over the groups."""
         return np.asarray(sum(one.squares(center) for one in self.sums))
 
     def times(self, vectors: F64) -> F64:
-        """As `Accumulator.times`, of the sum over the groups."""
+        """`Accumulator.times` of the sum over the groups."""
         return np.asarray(sum(one.times(vectors) for one in self.sums))
 
     def total(self) -> Accumulator:
@@ -166,7 +166,7 @@ ROUNDING = 2.0**-46
 
 @dataclass(frozen=True)
 class BlockFactors:
-    """What the features of each group are multiplied by."""
+    """Factors of the features of each group."""
 
     values: F64
     """(groups,)."""

@@ -245,7 +245,7 @@ class Moments:
 
     @property
     def varies(self) -> bool:
-        """As in FeatureTally. The sums are of differences, which are exactly 0 where features are constant."""
+        """Mask of features that vary. The sums are of differences, which are exactly 0 where features are constant."""
         return bool(self.total > 0)
 
     @property
@@ -362,7 +362,7 @@ class Standard:
 
     @classmethod
     def nothing(cls) -> Self:
-        """Of no features."""
+        """Tally of no features."""
         none = np.empty(0)
         return cls(none, none, none, np.empty(0, bool), FeatureCounts(), About(none, none, none))
 
