@@ -55,7 +55,7 @@ class Analysis(Draws):
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """Certificate of the digits (`dpca.analyses.answers`); `maps` is null until `components` has made them."""
+        """Certificate of the digits (`dpca.analyses.certificates`); `maps` is null until `components` has made them."""
         return dict(self._made[0].answer.certificate if self._made else self._answer.certificate)
 
     @property

@@ -130,7 +130,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _with_features: ClassVar[tuple[str, ...]]
     """Arrays with feature axes that are attributes, named with an underscore at the end."""
     _labels: Mapping[str, Any] = MappingProxyType({})
-    """`dpca.store.labelled.Labels` of the parts of X of the fit that were DataArrays, by group."""
+    """`dpca.store.labelled.ArrayLabels` of the parts of X of the fit that were DataArrays, by group."""
     _carried_bytes: ClassVar[int] = 256 * 2**20
     """Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
 

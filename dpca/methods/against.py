@@ -95,7 +95,7 @@ class Cross:
     """Products of the new samples with the mean, (m,); `column_mean_product` has those of the fit, (n,)."""
     column_mean_product: F64
     kept: F64
-    """As in `Measured`, of the new samples, (m,); so is `absent`."""
+    """As in `ScoredSamples`, of the new samples, (m,); so is `absent`."""
     absent: F64
     mean_norm2: float = 0.0
 

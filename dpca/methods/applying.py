@@ -66,7 +66,7 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
 
     Returns
     -------
-    (samples of the group, n_components + N_MEASURED); the last columns are those of `Measured`
+    (samples of the group, n_components + N_MEASURED); the last columns are those of `ScoredSamples`
     """
     group, span = divmod(part, work.plan.n_spans)
     samples = work.groups[group]

@@ -15,7 +15,8 @@ YIELD = {"uri": TABLE, "column": "yield"}
 TREND = {"uri": TABLE, "columns": ["trend"]}
 MONTH = {"anomalies": {"by": "month"}}
 MEASURED = re.compile(
-    r"(?<![\w.-])\d[\d.,]*(?= ?(s|GB/s|MB/s|GFLOP/s|MiB of memory at most)\b)|[\d.]+ [kMGT]B free|made \d{4}-\d\d-\d\d|(?m:^started .*)|most of it \w+"
+    r"(?<![\w.-])\d[\d.,]* ?(?:s|[kMG]B/s|GFLOP/s|MiB of memory at most)\b|[\d.]+ [kMGT]B free|made \d{4}-\d\d-\d\d"
+    r"|(?m:^started .*)|most of it \w+"
 )
 """Numbers in texts that a machine measures, and dates."""
 TOOK = re.compile(r"(?s)<h2>What it took.*?(?=<h2>)")
@@ -97,6 +98,8 @@ STATISTICS = [
     one("plane", "pcoa", n_components=3),
     one("phases", "permanova", MONTH, by=PHASE, permutations=99, strata="year"),
     one("seasons", "manova", by="season", n_components=5),
+    one("directions", "discriminant", by="season", n_components=5),
+    one("kernels", "kernel_pca", gamma="median", n_components=4),
     one("yield", "ridge", {"select": {"time": ["2001", "2005"]}}, target=YIELD, left_out=True),
     one("alphas", "ridge", MONTH, target=YIELD, alpha=[0.1, 10.0, 1000.0]),
     one("explained", "heritability", target=YIELD, covariates=TREND),
@@ -160,7 +163,16 @@ def reported(place: Place) -> None:
 def extended(place: Place) -> None:
     """A result with samples that came later, and what a plan of it says."""
     of_months(place, preprocess={"weights": "sqrt_cos_lat"})
-    more = ("r", f"{DATA}/later.zarr", "--output", "more", "--set", "output.report=false")
+    more = (
+        "r",
+        f"{DATA}/later.zarr",
+        "--output",
+        "more",
+        "--set",
+        "output.report=false",
+        "--set",
+        "compute.memory=1GiB",
+    )
     kept(place, "plan.txt", place.dpca("extend", *more, "--plan"))
     place.dpca("extend", *more)
     place.dpca("derive", derive(place, OPERATORS[0], **{"from": "more"}))
@@ -214,6 +226,7 @@ keep("spectra", anomalies.spod(24, n_components=2))
 keep("kernel", anomalies.kernel_pca("rbf", gamma="median", n_components=3))
 keep("phases", anomalies.permanova(phase, permutations=99, strata="year"))
 keep("seasons", gram.manova("season", 4))
+keep("directions", gram.discriminant("season", 4))
 keep("ridge", anomalies.ridge(crop))
 keep("h2", anomalies.heritability(crop, trend))
 keep("plane", gram.pcoa(3))
