@@ -114,7 +114,7 @@ class FittedPart:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SourceResults:
     """Results of the same samples, whose features are beside each other."""
 
     results: tuple[Result, ...]
@@ -123,7 +123,7 @@ class Kept:
     """What names of the features of each result begin with; empty for the only one."""
 
     @classmethod
-    def of(cls, results: Sequence[tuple[str, Result]], pair_by: Pairing = "moment") -> Kept:
+    def of(cls, results: Sequence[tuple[str, Result]], pair_by: Pairing = "moment") -> SourceResults:
         """The results, each with the name that its features get where there are several.
 
         Parameters

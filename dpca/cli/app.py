@@ -87,7 +87,7 @@ def run(
     \b
     Example: dpca run demo.yaml --set model.n_components=30
     """
-    from dpca.commands.run import goes_on
+    from dpca.commands.run import resumes_after_requeue
     from dpca.commands.run import run as carry_out
     from dpca.config.loading import load
     from dpca.execution.progress import display_for
@@ -95,7 +95,7 @@ def run(
     if overwrite and resume:
         raise click.UsageError("--overwrite drops an unfinished run, --resume goes on with it: give one of them")
     loaded = load(config, overrides)
-    if goes_on(Path(loaded.config.output.path), overwrite):
+    if resumes_after_requeue(Path(loaded.config.output.path), overwrite):
         overwrite, resume = False, True
     finished = carry_out(
         loaded,
@@ -187,7 +187,7 @@ def extend(
     from dpca.commands.extend import Asked
     from dpca.commands.extend import extend as carry_out
     from dpca.commands.extend import plan as make_plan
-    from dpca.commands.run import goes_on
+    from dpca.commands.run import resumes_after_requeue
     from dpca.execution.progress import display_for
 
     if as_json and not only_plan:
@@ -202,7 +202,7 @@ def extend(
         else:
             print_plan_of_extension(document)
         return
-    if goes_on(output, overwrite):
+    if resumes_after_requeue(output, overwrite):
         overwrite, resume = False, True
     finished = carry_out(asked, overwrite=overwrite, resume=resume, keep_ledger=keep_ledger, display=display_for())
     print_finished(finished)

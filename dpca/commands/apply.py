@@ -37,7 +37,7 @@ from dpca.methods.projectors import (
 from dpca.methods.record import digest_of, fingerprint
 from dpca.methods.recorded import check_places, paths_of
 from dpca.methods.regressed import regressors_of
-from dpca.methods.second_pass import in_hand
+from dpca.methods.second_pass import pending_name
 from dpca.planning.disk import check_room
 from dpca.planning.runplan import RunPlan
 from dpca.planning.search import side_by_side
@@ -287,7 +287,7 @@ class _WrittenScores:
         """An array like this one, for the part that one of several inputs has in the scores, not whitened."""
         array = self.outputs.array(self.name)
         dims = [str(dim) for dim in array.metadata.dimension_names or ()]  # type: ignore[union-attr]
-        part = _WrittenScores(self.outputs, np.ones_like(self.whitening), in_hand(self.name, name))
+        part = _WrittenScores(self.outputs, np.ones_like(self.whitening), pending_name(self.name, name))
         self.outputs.create_array(part.name, array.shape, array.chunks, np.float64, dims)
         return part
 

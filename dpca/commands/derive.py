@@ -15,7 +15,7 @@ import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer, mapped
 from dpca.analyses.config import Derive
-from dpca.analyses.kept import FittedPart, Kept
+from dpca.analyses.kept import FittedPart, SourceResults
 from dpca.analyses.kind import Context
 from dpca.analyses.kinds.pca import Pca
 from dpca.analyses.maps import columns_of_maps, precisions, with_maps
@@ -88,7 +88,7 @@ def derive(
     out, with_components = Path(config.output.path), _makes_maps(config, components)
     with _near(loaded):
         asked = _asked(config)
-        kept = Kept.of([(name, open_result(path)) for name, path in config.paths], config.pair_by)
+        kept = SourceResults.of([(name, open_result(path)) for name, path in config.paths], config.pair_by)
         runs = {result.name: result.run for result in kept.results}
         overwrite = overwrite or (with_components and _lacks_only_maps(out, asked, runs))
         groups = kept.open(config.places) if with_components else ()
@@ -160,7 +160,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     """
     config = loaded.config
     with _near(loaded):
-        kept = Kept.of([(name, open_result(path)) for name, path in config.paths], config.pair_by)
+        kept = SourceResults.of([(name, open_result(path)) for name, path in config.paths], config.pair_by)
         groups = kept.open(config.places) if _makes_maps(config, components) else ()
         place = place_of(config)
     with _near(loaded), connect(place, _workers(config)) as executor:
@@ -205,7 +205,7 @@ class _Work:
     def __init__(
         self,
         config: Derive,
-        kept: Kept,
+        kept: SourceResults,
         groups: Groups,
         executor: Executor,
         peak: Peak,
@@ -339,7 +339,9 @@ class _Work:
         return found
 
 
-def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, threads: int) -> list[HeldArray]:
+def _beside_maps(
+    config: Derive, kept: SourceResults, columns: MapColumns, n_bytes: int, threads: int
+) -> list[HeldArray]:
     """Memory that is taken when the pass for maps begins.
 
     Parameters
@@ -364,7 +366,7 @@ def _check_axes(answers: Mapping[str, Answer], parts: Sequence[FittedPart]) -> N
                 )
 
 
-def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
+def _write(outputs: Outputs, kept: SourceResults, answers: Mapping[str, Answer]) -> None:
     """Write what analyses found, each to a group of its name, with its coordinates; maps are there already."""
     with outputs.together():
         for name, answer in answers.items():
@@ -436,7 +438,7 @@ def _memory(config: Derive) -> int | None:
     return None if config.compute.memory == "auto" else int(config.compute.memory)
 
 
-def _paths(kept: Kept, groups: Groups, data: Mapping[str, Sequence[str]]) -> list[Path]:
+def _paths(kept: SourceResults, groups: Groups, data: Mapping[str, Sequence[str]]) -> list[Path]:
     """The paths of the data on this machine."""
     if not groups:
         return []

@@ -131,8 +131,8 @@ def run(
                 executor = stack.enter_context(joined(place))
         with loaded.located():
             directory.check_no_links()
-            before = (directory.unfinished() or _to_go_on(directory, loaded)) if resume else None
-            if resume and _had_ended(directory, before, loaded, keep_ledger, extends):
+            before = (directory.unfinished() or _result_to_continue(directory, loaded)) if resume else None
+            if resume and _already_finished(directory, before, loaded, keep_ledger, extends):
                 if display is not None:
                     display.say(f"{directory.path}: is finished already, and nothing was left to compute")
                 return finished_at(directory.path, loaded.command, time.perf_counter() - began)
@@ -192,7 +192,7 @@ def finished_at(path: Path, command: str, seconds: float) -> Finished:
     return Finished(path, seconds, NotConverged(f"{path}: {unmet}", f"{remedy}."))
 
 
-def _to_go_on(directory: ResultDirectory, loaded: Loaded) -> Begun | None:
+def _result_to_continue(directory: ResultDirectory, loaded: Loaded) -> Begun | None:
     """How the run began whose result is here, but has not met its tolerance, if the config now allows it to go on; else None."""
     kept = directory.kept()
     if kept is None or not_converged(open_result(directory.path).certificate) is None:
@@ -424,7 +424,7 @@ def _decompose(
     return decompose_kernels(*arguments, **how, labels=ready.labels, kept=kept)
 
 
-def _had_ended(
+def _already_finished(
     directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool, extends: Extension | None
 ) -> bool:
     """Whether nothing is left to compute: the result of this config and input is there, or only has to be published."""
@@ -538,7 +538,7 @@ def _last_status(error: BaseException) -> tuple[str, str]:
     return "failed", in_text(error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}")
 
 
-def goes_on(place: Path, overwrite: bool) -> bool:
+def resumes_after_requeue(place: Path, overwrite: bool) -> bool:
     """Whether this is a requeued job that has something to resume, whatever its options say.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dpca.analyses.kept import Kept
+from dpca.analyses.kept import SourceResults
 from dpca.commands.inspection import CYCLES, cycle_of_samples, inspect
 from dpca.commands.side_by_side import Beside, Given, beside, line_of, look_at_each, warnings_of
 from dpca.config.inputs import Input
@@ -72,7 +72,7 @@ def _of_result(path: str, kind: str) -> str:
         raise InputError(
             f"{path}: holds derived analyses, and init is for data, or for a result of dpca run", "Name one of these."
         )
-    kept = Kept.of([(path, open_result(path))])
+    kept = SourceResults.of([(path, open_result(path))])
     axis, analyses = kept.axis(), dict[str, str]()
     k = min(10, max(1, kept.first.n_samples - 1))
     model = f"{{kind: pca, n_components: {k}}}"

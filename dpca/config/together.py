@@ -41,7 +41,7 @@ def check_together(config: Config) -> None:
 
 
 def _check_rotation(config: Config) -> None:
-    """What is rotated is written."""
+    """Rotation requires written components."""
     if config.model.kind != "pca" or not config.output.components:
         why = "output.components is false" if config.model.kind == "pca" else f"model.kind is {config.model.kind}"
         raise ConfigError(

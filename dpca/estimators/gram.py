@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpca.analyses import kernels
 from dpca.analyses.answers import row_axis
 from dpca.analyses.axis import PARTS, Axis
-from dpca.analyses.kept import Kept, Time
+from dpca.analyses.kept import SourceResults, Time
 from dpca.analyses.kind import Context, Kind, Numbers
 from dpca.analyses.kinds import KINDS, Dmd, ExtendedEof, HilbertEof, KernelPca, OptimizedDmd, Pca, Spod
 from dpca.analyses.samples import By, Samples
@@ -85,7 +85,7 @@ def open_gram(
         named = [(_name_of(one), one) for one in path]
     if not named:
         raise InputError("there is no result to open", "Give the path of one.")
-    kept = Kept.of([(name, _result_of(one)) for name, one in named], pair_by)
+    kept = SourceResults.of([(name, _result_of(one)) for name, one in named], pair_by)
     samples = kept.samples(time)
     given = None if data is None else data_of(kept, data)
     return Gram(Opened(kept, samples, memory, client, store, given), samples)

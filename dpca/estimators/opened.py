@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
-from dpca.analyses.kept import FittedPart, Kept
+from dpca.analyses.kept import FittedPart, SourceResults
 from dpca.analyses.maps import COMPONENTS, columns_of_maps, precisions, with_maps
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
@@ -51,7 +51,7 @@ OTHER_DATA = 1e-4
 class Opened:
     """State that all objects of one `open_gram` share."""
 
-    kept: Kept
+    kept: SourceResults
     samples: Samples
     """All samples of the run."""
     memory: int | str | None
@@ -237,7 +237,7 @@ def scores_on(
     return _of_those_with_values(scores, missing, kept)
 
 
-def _of_those_with_values(scores: NDArray[np.float64], missing: Absent, kept: Kept) -> NDArray[np.float64]:
+def _of_those_with_values(scores: NDArray[np.float64], missing: Absent, kept: SourceResults) -> NDArray[np.float64]:
     """Scores, NaN for new samples without any value, with a warning."""
     scores[missing.everywhere] = np.nan
     say_of_new_samples(missing, kept.parts[0].result.rules.missing)
@@ -277,7 +277,7 @@ def _by_components(
     return scores
 
 
-def new_samples(kept: Kept, X: Any) -> Groups:
+def new_samples(kept: SourceResults, X: Any) -> Groups:
     """New samples by group of features."""
     parts, names = parts_of(X), [part.name for part in kept.parts]
     if {*parts} != {*names}:
@@ -312,7 +312,7 @@ def axis_of(groups: Groups, ours: Axis) -> Axis:
     return Axis(ours.name, None)
 
 
-def data_of(kept: Kept, X: Any) -> Groups:
+def data_of(kept: SourceResults, X: Any) -> Groups:
     """The data of results, as the caller passes them."""
     groups, n = new_samples(kept, X), kept.first.n_samples
     if groups[0].n_samples != n:
@@ -322,7 +322,7 @@ def data_of(kept: Kept, X: Any) -> Groups:
     return groups
 
 
-def _check_residuals(kept: Kept, found: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_residuals(kept: SourceResults, found: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse data that a caller has passed and whose leading maps do not give the scores: they are not those of the fit."""
     first = [np.ravel(np.array(one["residual_data"], float))[0] for one in found.values()]
     if max(first) > OTHER_DATA:

@@ -231,13 +231,13 @@ class _Iteration:
         if not summary.squares > 0:  # nothing varies
             block, product = block[:, :1], np.zeros((data.n_kept, 1))
         restart = np.zeros(0)
-        looks = before = None
+        passes_since_restart = values_before_restart = None
         while True:
             if product is None:
                 product, summary = self._multiplied(later, block, summary)
             if self._adds_up:
-                self._space.add(block, product, chained=looks is None)
-            turn = self._turn(summary, looks)
+                self._space.add(block, product, chained=passes_since_restart is None)
+            turn = self._turn(summary, passes_since_restart)
             self._tell(turn.found)
             product = None
             if self._climbs and turn.lost and (self._passes > 1 or not turn.goes_on):
@@ -247,19 +247,19 @@ class _Iteration:
                 return None
             if turn.goes_on or turn.restarts:
                 if turn.restarts:
-                    looks, before = 0, turn.found.values
-                elif looks is not None:
-                    looks += 1
-                block = self._next(looks)
+                    passes_since_restart, values_before_restart = 0, turn.found.values
+                elif passes_since_restart is not None:
+                    passes_since_restart += 1
+                block = self._next(passes_since_restart)
                 if block.shape[1]:
                     stages.progress.expect(1)
                     continue
                 self._space.exhausted = True
-                turn = self._turn(summary, looks, exhausted=True)
+                turn = self._turn(summary, passes_since_restart, exhausted=True)
                 self._tell(turn.found)
-            if before is not None:
-                both = min(len(before), len(turn.found.values))
-                was, now = before[:both], turn.found.values[:both]
+            if values_before_restart is not None:
+                both = min(len(values_before_restart), len(turn.found.values))
+                was, now = values_before_restart[:both], turn.found.values[:both]
                 restart = np.abs(now / np.where(was > 0, was, max(float(was.max(initial=0.0)), 1e-300)) - (was > 0))
             solved, judge = self._solved(summary, fill, turn.found, restart)
             solved = completion.write(solved)

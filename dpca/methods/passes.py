@@ -213,8 +213,8 @@ class Pass(Work):
         }
 
     @property
-    def plain(self) -> bool:
-        """Whether a known mean, and factors, are all that lies between stored values and X_c."""
+    def is_affine(self) -> bool:
+        """Whether a known mean, and factors, are all that lies between stored values and X_c: the fast path applies."""
         layout = self.source.layout
         return (
             layout.packing == (1.0, 0.0)
@@ -350,7 +350,7 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
     block : Q, (n_samples, l), in working precision
     """
     found, layout, plan = Product.empty(len(block), block.shape[1]), work.source.layout, work.plan
-    standardizer = None if work.plain else work.feature_panels()
+    standardizer = None if work.is_affine else work.feature_panels()
     assert work.outputs is not None
     with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
@@ -385,7 +385,7 @@ def product_of_samples(
     """
     columns = work.random_columns
     found = Product.empty(len(block), block.shape[1], columns.shape[1] if sketched else 0)
-    known = work.plain and fill is None and not sketched
+    known = work.is_affine and fill is None and not sketched
     standardizer = work.sample_panels(columns=columns if sketched else None, fill=fill, about=about)
     factor, mean, layout = about.factor[:, None], about.origin + about.offset, work.source.layout
     own = (factor * block if known else block).astype(work.working_dtype)

@@ -473,7 +473,7 @@ class FromTraining:
         kernel = self.kernel.kernel
         if self.fitted.regression is not None:
             raise ConfigError(
-                f"{self.result.name}: is of kernels of what preprocess.regress_out left, whose samples are not reconstructed",
+                f"{self.result.name}: is a kernel PCA after preprocess.regress_out, which can't reconstruct samples",
                 "Reconstruct from kind: pca, which adds the fit; or compute anomalies before, and fit kernels to these.",
             )
         if kernel.name != "linear" and not self.kernel.inverse:

@@ -19,7 +19,7 @@ from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
 from dpca.methods.passes import Sweep, orthogonalize_span
-from dpca.methods.second_pass import in_hand
+from dpca.methods.second_pass import pending_name
 from dpca.methods.solve import Solved
 from dpca.methods.stages import Stages
 from dpca.numerics.fourth_moments import FourthMoments, Loadings, added, n_sums
@@ -245,7 +245,7 @@ class Rotator:
     def _components_written(self, solved: Solved, turn: F64) -> F64:
         """Write the rotated components; returns their products, (k, k)."""
         stage, final = "rotated components", "rotated_components"
-        pending, stored = in_hand(final, stage), solved.attempt.rung.dtype
+        pending, stored = pending_name(final, stage), solved.attempt.rung.dtype
         writes = () if self._finished(stage, pending, final, self.data.n_spans) else (pending,)
         for plan, dims in zip(self.data.plans, self.dims, strict=True):
             if writes:
@@ -271,7 +271,7 @@ class Rotator:
     def _scores_rotated(self, solved: Solved, rotation: RotationResult) -> RotationResult:
         """Write the rotated scores of samples that stream by; returns the rotation with its signs."""
         stage, final, k = "rotated scores", "rotated_scores", len(rotation.variances)
-        pending, plan = in_hand(final, stage), self.data.plan
+        pending, plan = pending_name(final, stage), self.data.plan
         how: dict[str, Any] = {
             "concurrency": solved.attempt.concurrency,
             "n_bytes": 8 * solved.spectrum.n_components * plan.n_samples,

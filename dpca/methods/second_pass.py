@@ -53,7 +53,7 @@ def added_up(sums: Sequence[BackprojectionPartial], columns: F64) -> Backproject
     return total
 
 
-def in_hand(name: str, stage: str) -> str:
+def pending_name(name: str, stage: str) -> str:
     """Name of an array while a stage writes it: a task that comes late, after the stage, writes where nobody reads."""
     return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
 
@@ -361,7 +361,7 @@ class SecondPass:
         """The names of the pass and its sweep: each solver that reaches them has its own, also in a resumed run."""
         if self._suffix:
             second, sweep = (f"{name} {self._suffix}" for name in (second, sweep))
-        between, pending = in_hand(between, second), tuple(in_hand(name, sweep) for name in final)
+        between, pending = pending_name(between, second), tuple(pending_name(name, sweep) for name in final)
         return _Steps(second, sweep, between, pending, final, self._finished(second, sweep, between, final))
 
     def _finished(self, second: str, sweep: str, between: str, final: Sequence[str]) -> bool:

@@ -34,7 +34,7 @@ def check_same(layouts: Sequence[Layout], having: Sequence[str], remedy: str = R
         raise InputError(f"{layouts[wrong].name}: has {having[wrong]}, but {like} {usual}", remedy, key="input.uri")
 
 
-def compared(
+def check_and_join(
     sources: Sequence[Source], axis: int, gaps: Gaps, members: bool = False
 ) -> tuple[Along | None, list[Conversion]]:
     """The coordinate of all samples, and what converts that of each file, after all coordinates have been compared."""

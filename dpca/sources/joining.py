@@ -19,7 +19,7 @@ from dpca.sources.base import Layout, Source
 from dpca.sources.cf import same_units
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.joined import JoinedSource, Member, encoding_of, most_open
-from dpca.sources.joined_coordinates import Gaps, check_same, compared
+from dpca.sources.joined_coordinates import Gaps, check_and_join, check_same
 from dpca.sources.missing import EVERY
 from dpca.units import by
 
@@ -47,7 +47,7 @@ def join(
     axis = layouts[0].axis_of(samples_axis)
     _check_layouts(layouts, axis)
     check_same(layouts, [f"array {array}" for array in _arrays(sources)], "Name one of them in input.array.")
-    along, conversions = compared(sources, axis, gaps, members)
+    along, conversions = check_and_join(sources, axis, gaps, members)
     _check_alleles(sources)
     stops = list(accumulate(layout.shape[axis] for layout in layouts))
     files = list(map(Member, sources, [0, *stops], stops, conversions))
