@@ -36,10 +36,11 @@ class DpcaError(Exception):
         self.remedy = remedy
         self.key = key
 
-    def saying(self, message: str, remedy: str | None = None) -> Self:
-        """This error in other words."""
+    def saying(self, message: str, remedy: str | None = None, key: str | None = None) -> Self:
+        """This error in other words, or about another key; what else it has stays."""
         said = copy.copy(self)
         said.message, said.remedy = message, self.remedy if remedy is None else remedy
+        said.key = self.key if key is None else key
         said.args = (said.message, said.remedy, said.key)
         return said
 

@@ -38,3 +38,5 @@ def test_the_same_error_in_other_words_keeps_its_fields():
     said = OverBudgetError("much", "less", "compute.memory", 7).saying("worker one: much")
     assert (said.message, said.remedy, said.key, said.needed_bytes) == ("worker one: much", "less", "compute.memory", 7)
     assert str(said) == "worker one: much\nless"
+    of_a_key = said.saying(said.message, key="compute")
+    assert (of_a_key.key, of_a_key.remedy, of_a_key.needed_bytes) == ("compute", "less", 7)

@@ -43,6 +43,20 @@ def test_internal_functions_have_no_section_of_errors():
     assert found == [("results.py", "open_result")]
 
 
+def test_an_error_is_said_in_other_words_by_saying_so_that_no_field_is_lost():
+    """`type(error)(message, ...)` drops what a kind of error has beside message, remedy and key, such as needed_bytes."""
+    made = [
+        node
+        for tree in FILES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Call)
+        and getattr(node.func.func, "id", "") == "type"
+        and getattr(node.func.args[0], "id", "") in ("error", "cause", "problem")
+    ]
+    assert made == []
+
+
 def test_docstrings_say_what_a_thing_is_by_its_noun():
     texts = [
         inner.value.value.strip()

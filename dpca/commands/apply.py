@@ -600,4 +600,4 @@ def _running(place: Placement) -> Iterator[tuple[Executor, Progress, Any]]:
             yield executor, progress, keep
     except DpcaError as error:
         message, remedy = (text.replace("compute.memory", "--memory") for text in (error.message, error.remedy))
-        raise type(error)(message, remedy, error.key) from error.__cause__
+        raise error.saying(message, remedy) from error.__cause__

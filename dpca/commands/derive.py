@@ -453,7 +453,7 @@ def _near(loaded: Positioned[Derive]) -> Iterator[None]:
     except DpcaError as error:
         parts = error.key.split(".") if error.key else []
         for length in range(len(parts), 0, -1):
-            located = loaded.locate(type(error)(error.message, error.remedy, ".".join(parts[:length])))
+            located = loaded.locate(error.saying(error.message, key=".".join(parts[:length])))
             if located.message != error.message:
                 raise located from error.__cause__
         raise

@@ -278,7 +278,7 @@ def _of_list(config: Config, number: int) -> Iterator[None]:
             raise
         key = error.key.replace("input.", f"input.{number}.", 1) if error.key.startswith("input.") else error.key
         name = config.input[number].name
-        raise type(error)(f"input {name}: {error.message}", error.remedy, key) from error.__cause__
+        raise error.saying(f"input {name}: {error.message}", key=key) from error.__cause__
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:

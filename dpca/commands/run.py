@@ -516,9 +516,7 @@ def _explained(
         again = "Then start it anew with --overwrite."
     elif isinstance(error, ConfigError) and (error.key or "").removeprefix("model.") in OF_KERNELS:
         again = "What is finished is kept: correct the config, and --resume goes on."
-    return type(error)(located.message, f"{located.remedy} {again}".strip(), located.key).with_traceback(
-        error.__traceback__
-    )
+    return located.saying(located.message, f"{located.remedy} {again}".strip()).with_traceback(error.__traceback__)
 
 
 def _with_plan(error: WorkerDied, worker: Process) -> WorkerDied:
@@ -588,7 +586,7 @@ def _in_config(settings: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any
 
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
     """The error of a run that ended after its first pass, with what is left of the run."""
-    return type(error)(
+    return error.saying(
         f"{error.message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
         f"what else it gives are in {arrays}",
         f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",

@@ -94,7 +94,7 @@ class Positioned(Generic[C]):
         mark = self.marks.get(path)
         if mark is None:
             return error
-        return type(error)(f"{mark}: {error.message}", error.remedy, error.key)
+        return error.saying(f"{mark}: {error.message}")
 
     @contextmanager
     def located(self) -> Iterator[None]:

@@ -721,7 +721,7 @@ def _of_part(name: str) -> Iterator[None]:
         if not name:
             raise
         remedy = f"{error.remedy} Or leave {name!r} out of X."
-        raise type(error)(f"{name}: {error.message}", remedy, error.key) from error.__cause__
+        raise error.saying(f"{name}: {error.message}", remedy) from error.__cause__
 
 
 def _is_integer(given: object) -> bool:
