@@ -79,7 +79,8 @@ class Pca(OfComponents):
 
     def run(self, rows: Samples, context: Context) -> Answer:
         answer = components(rows, number_of(self.n_components), self.as_covariance, self.as_correlation)
-        if rows.features is not None and len(rows.features.names) > 1:
+        several = rows.features is not None and len(rows.features.names) > 1
+        if several and context.recorded is not None:  # a notebook asks for them (variance_share): each group is read
             answer = shares_of(rows.centred, answer)
         if self.left_out:
             answer = _with_left_out(answer, rows.centred, context.samples.axis)
