@@ -30,7 +30,7 @@ class Discriminants:
     def share(self) -> F64:
         """The part of each in the variance between groups, in units of that within them, (k,)."""
         ratio = self.correlations2 / (1 - self.correlations2)
-        return np.asarray(ratio / ratio.sum())
+        return np.asarray(ratio / (ratio.sum() or 1.0))
 
     def errors(self, angle: float) -> F64:
         """Relative errors of rho^2 / (1 - rho^2) where the space of the components is turned by an angle in radians, (k,).
