@@ -9,13 +9,12 @@ from dpca.analyses.samples import Samples
 from dpca.derived.gram import matrix_of, with_mean
 from dpca.derived.operators import blocks
 from dpca.errors import ConfigError
-from dpca.kernels.kernel import USES, Inner
+from dpca.kernels.kernel import Inner
 from dpca.numerics.sketch import RELIABLE
 from dpca.types import F64
 
 NEARLY = 1e-3
 """How far a norm of products in single precision may be off."""
-NAMES = tuple(name for name in USES if name != "precomputed")
 
 
 def inner_of(rows: Samples) -> Inner:

@@ -219,7 +219,7 @@ class Kind(Section):
         array, group : of the maps of one group of features, and its name
         count : how many, at most
         """
-        return []
+        return [[(number,)] for number in range(min(count, cls.n_maps(stored)))]
 
     @classmethod
     def n_maps(cls, stored: StoredAnalysis) -> int:

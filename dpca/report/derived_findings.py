@@ -81,7 +81,7 @@ class SpectrumShown:
 
 def spectrum(analysis: StoredAnalysis) -> SpectrumShown:
     """Spectrum of pca, extended and hilbert."""
-    singular_values, ratio = (_read(analysis[name]) for name in ("singular_values", "explained_variance_ratio"))
+    singular_values, ratio = (values_of(analysis[name]) for name in ("singular_values", "explained_variance_ratio"))
     scores, maps = analysis["scores"], analysis.certificate["maps"]
     turns = None
     if scores.dtype.kind == "c":
@@ -91,7 +91,7 @@ def spectrum(analysis: StoredAnalysis) -> SpectrumShown:
             turns = np.asarray(2 * np.pi / np.abs(angles))
     reliable = np.array(analysis.certificate["reliable"], bool)
     residuals = [] if maps is None else maps["residual_data"]
-    return SpectrumShown(singular_values, ratio, _read(analysis["digits"]), reliable, residuals, turns)
+    return SpectrumShown(singular_values, ratio, values_of(analysis["digits"]), reliable, residuals, turns)
 
 
 def lags(count: int) -> list[int]:
@@ -131,5 +131,6 @@ def rows_shown(values: Sequence[Any]) -> Sequence[Any]:
     return values[: 2 * SHOWN_COMPONENTS]
 
 
-def _read(array: Stored) -> F64:
+def values_of(array: Stored) -> F64:
+    """Stored values in float64."""
     return np.asarray(array[...], np.float64)

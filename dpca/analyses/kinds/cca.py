@@ -9,10 +9,10 @@ from pydantic import Field
 
 from dpca.analyses.answers import COMPONENT, Answer, Array
 from dpca.analyses.kind import Context, most_of
-from dpca.analyses.kinds.pairs import SHOWN, OfTwo, orders_of, pair_of
+from dpca.analyses.kinds.pairs import SHOWN, OfTwo, pair_of
 from dpca.analyses.samples import Samples
 from dpca.config.schema import AUTO
-from dpca.derived.feature_groups import canonical_correlations, p_value
+from dpca.derived.feature_groups import canonical_correlations, p_value, permutations
 from dpca.store.derived import StoredAnalysis
 
 
@@ -27,7 +27,7 @@ class Cca(OfTwo):
 
     def run(self, rows: Samples, context: Context) -> Answer:
         a, b = pair_of(rows, self.groups)
-        orders = orders_of(rows.n, self.permutations, self.seed)
+        orders = permutations(rows.n, self.permutations, self.seed)
         n_components = None if self.n_components == AUTO else self.n_components
         found = canonical_correlations(a.matrix, b.matrix, self.n_leading, n_components, (a.floor, b.floor), orders)
         arrays = {"correlations": Array(found.values, (COMPONENT,))}

@@ -17,12 +17,10 @@ from dpca.report import derived_figures as figures
 from dpca.report import derived_findings as derived
 from dpca.report import derived_resampling as resampling
 from dpca.report import findings, rotation
-from dpca.report.derived_findings import Lead
 from dpca.report.figures import of_group_shares
 from dpca.report.findings import SHOWN_SCORES
 from dpca.report.marks import Figure, Points
 from dpca.store.derived import StoredAnalysis
-from dpca.store.stored import Stored
 from dpca.types import F64
 
 MANY_POINTS = 2000
@@ -83,10 +81,6 @@ class OfComponents(Kind):
                 f"Rotated component {n}, {100 * share:.2f} % of the variance" for n, share in enumerate(of_rotated, 1)
             ]
         return contents, captions
-
-    @classmethod
-    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
-        return [[(number,)] for number in range(min(count, cls.n_maps(stored)))]
 
     @classmethod
     def n_maps(cls, stored: StoredAnalysis) -> int:

@@ -10,6 +10,7 @@ from pydantic import Field
 from dpca.analyses.answers import COMPONENT, Answer, Array, Maps, row_axis
 from dpca.analyses.axis import Axis
 from dpca.analyses.certificates import answer_of_maps
+from dpca.analyses.features import GROUP
 from dpca.analyses.kind import AnalysisView, Contents, Context, Kind, Labels
 from dpca.analyses.kinds.components import points
 from dpca.analyses.kinds.permanova import BY
@@ -18,13 +19,9 @@ from dpca.analyses.statistics import grouped, unweighted
 from dpca.derived.discriminant import discriminants
 from dpca.derived.pca import UpTo, pca
 from dpca.errors import ConfigError
-from dpca.report.derived_findings import Lead
 from dpca.report.marks import COLORS, SHAPES, Figure, Panel, Points, Scale
 from dpca.store.derived import StoredAnalysis
-from dpca.store.stored import Stored
 from dpca.types import F64
-
-GROUP = "group"
 
 
 class Discriminant(Kind):
@@ -55,10 +52,11 @@ class Discriminant(Kind):
             )
         following = float(found.eigenvalues[k]) if len(found.eigenvalues) > k else 0.0
         lengths = np.sqrt(found.eigenvalues[:k])
-        told = discriminants(found.scores[:, :k] / lengths, groups)
+        vectors = found.scores[:, :k] / lengths
+        told = discriminants(vectors, groups)
         gap = float(found.eigenvalues[k - 1]) - following
         errors = told.errors(min(1.0, rows.transformed.error / gap) if gap > 0 else 1.0)
-        scores, axis = (found.scores[:, :k] / lengths) @ told.axes, row_axis(rows.axis)
+        scores, axis = vectors @ told.axes, row_axis(rows.axis)
         means = np.stack([scores[groups.codes == number].mean(axis=0) for number in range(len(groups.names))])
         arrays = {
             "scores": Array(scores, (axis.name, COMPONENT)),
@@ -120,10 +118,6 @@ class Discriminant(Kind):
         )
         drawn = {"groups": lambda name: of_groups(scores, means, names, name)}
         return view.contents(table, drawn, caption), [f"Discriminant {number}" for number in range(1, len(rho) + 1)]
-
-    @classmethod
-    def shown(cls, stored: StoredAnalysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
-        return [[(number,)] for number in range(min(count, cls.n_maps(stored)))]
 
     @classmethod
     def n_maps(cls, stored: StoredAnalysis) -> int:

@@ -8,9 +8,9 @@ import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer, Array
 from dpca.analyses.kind import Context, most_of, number_of
-from dpca.analyses.kinds.pairs import SHOWN, OfTwo, orders_of, pair_of
+from dpca.analyses.kinds.pairs import SHOWN, OfTwo, pair_of
 from dpca.analyses.samples import Samples
-from dpca.derived.feature_groups import maximum_covariance, p_value
+from dpca.derived.feature_groups import maximum_covariance, p_value, permutations
 from dpca.store.derived import StoredAnalysis
 
 
@@ -24,7 +24,7 @@ class Mca(OfTwo):
 
     def run(self, rows: Samples, context: Context) -> Answer:
         a, b = pair_of(rows, self.groups)
-        orders = orders_of(rows.n, self.permutations, self.seed)
+        orders = permutations(rows.n, self.permutations, self.seed)
         found = maximum_covariance(a.matrix, b.matrix, number_of(self.n_components), (a.floor, b.floor), orders)
         arrays = {
             "singular_values": Array(found.values, (COMPONENT,)),

@@ -15,7 +15,7 @@ from dpca.analyses.kinds.shown import first_of, scores_of
 from dpca.analyses.samples import Samples
 from dpca.derived.dmd import SAME, Modes
 from dpca.derived.gram import with_mean
-from dpca.report.derived_findings import Lead, Unit, rows_shown
+from dpca.report.derived_findings import Lead, Unit, rows_shown, values_of
 from dpca.report.figures import not_reliable
 from dpca.report.findings import SHOWN_SCORES
 from dpca.report.marks import COLORS, Figure, Line, Mark, Panel, Points, Rule, Scale, Upright
@@ -117,7 +117,7 @@ def modes(analysis: StoredAnalysis) -> tuple[list[Mode], Unit]:
     unit = Unit.of(analysis["frequencies"])
     exponents, eigenvalues = (np.asarray(analysis[name][...]) for name in ("exponents", "eigenvalues"))
     frequencies, growth, amplitudes, digits = (
-        np.asarray(analysis[name][...], np.float64) for name in ("frequencies", "growth_rates", "amplitudes", "digits")
+        values_of(analysis[name]) for name in ("frequencies", "growth_rates", "amplitudes", "digits")
     )
     found, number = list[Mode](), 0
     while number < len(exponents):

@@ -19,7 +19,7 @@ from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification
 from dpca.config.inputs import Text
 from dpca.config.schema import AUTO
-from dpca.derived.feature_groups import Pair, permutations
+from dpca.derived.feature_groups import Pair
 from dpca.derived.operators import Chain, Matrix
 from dpca.errors import ConfigError
 from dpca.report.derived_findings import Lead
@@ -43,10 +43,8 @@ P_VALUES = {
 class OfTwo(Kind):
     """Two groups of features against each other."""
 
-    has_maps = True
-
     matrices = 11
-    centred = True
+    has_maps = centred = True
     statistic: ClassVar[str]
     """What the p value is that of the sum of."""
 
@@ -142,13 +140,6 @@ def maps_of_pair(chain: Chain, groups: tuple[Group, Group], found: Pair) -> Maps
     return Maps(coefficients, (SIDE,), "each", scores_of, np.stack(found.scores), Sides(factors), overlaps=overlaps)
 
 
-def orders_of(n: int, count: int, seed: int) -> Any:
-    """Random orders of n rows."""
-    if count < 0:
-        raise ConfigError(f"permutations is {count}, but 0 or more is allowed", key="permutations")
-    return permutations(n, count, seed)
-
-
 def of_chance(count: int) -> str:
     """What permutations suppose, in words; empty for none."""
     if not count:
@@ -163,9 +154,9 @@ def _of_sides(chain: Chain, projected: Matrix) -> Matrix:
 def pair_of(rows: Samples, groups: Sequence[str]) -> tuple[Group, Group]:
     """The rows in two groups of features."""
     features = rows.groups_of_features
-    if len(groups) != 2 or groups[0] == groups[1]:
+    if groups[0] == groups[1]:
         raise ConfigError(
-            f"groups are {', '.join(groups) or 'none'}, but two of {', '.join(features.names)} are needed", key="groups"
+            f"groups are {', '.join(groups)}, but two of {', '.join(features.names)} are needed", key="groups"
         )
     first, second = (group_of(rows, features, name) for name in groups)
     return first, second

@@ -14,11 +14,11 @@ from dpca.analyses.certificates import of_rows
 from dpca.analyses.feature_groups import group_of
 from dpca.analyses.features import GROUP
 from dpca.analyses.kind import AnalysisView, Contents, Context, Kind
-from dpca.analyses.kinds.pairs import PERMUTATIONS, SEED, SHOWN, of_chance, orders_of
+from dpca.analyses.kinds.pairs import PERMUTATIONS, SEED, SHOWN, of_chance
 from dpca.analyses.kinds.shown import names_in
 from dpca.analyses.samples import Samples
 from dpca.analyses.statistics import amplification
-from dpca.derived.feature_groups import p_value, similarity
+from dpca.derived.feature_groups import p_value, permutations, similarity
 from dpca.report.marks import Figure, Image, Panel, Scale
 from dpca.types import F64
 
@@ -35,7 +35,7 @@ class Similarity(Kind):
 
     def run(self, rows: Samples, context: Context) -> Answer:
         n_permutations = self.permutations
-        features, orders = rows.groups_of_features, orders_of(rows.n, n_permutations, self.seed)
+        features, orders = rows.groups_of_features, permutations(rows.n, n_permutations, self.seed)
         g = len(features.names)
         found, p_values = np.eye(g), np.full((g, g), np.nan)
         for i, j in combinations(range(g), 2):  # two matrices at a time

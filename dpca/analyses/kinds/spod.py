@@ -23,7 +23,7 @@ from dpca.config.inputs import Text
 from dpca.derived.operators import Chain, Matrix
 from dpca.derived.spod import SpectralComponents, spod
 from dpca.report import findings
-from dpca.report.derived_findings import MOST_MAPS, Lead, Unit
+from dpca.report.derived_findings import MOST_MAPS, Lead, Unit, values_of
 from dpca.report.figures import largest, not_reliable, scale_of
 from dpca.report.findings import TOP
 from dpca.report.marks import COLORS, DASHES, INK, SHAPES, Figure, Line, Mark, Panel, Points, Scale, Words
@@ -216,11 +216,6 @@ def standing_out(energies: F64) -> list[int]:
     beyond = heights.min() - 1  # so that the first and the last can be peaks
     found, _ = find_peaks(np.concatenate([[beyond], heights, [beyond]]), prominence=math.log(STANDS_OUT))
     return [int(at) - 1 for at in found]
-
-
-def values_of(array: Stored) -> F64:
-    """Stored values in float64."""
-    return np.asarray(array[...], np.float64)
 
 
 def of_density(density: Density, unit: Unit, most: int, name: str) -> Figure:
