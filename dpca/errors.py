@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from dpca.settings import YAML, Setting, Surface
+
 
 class DpcaError(Exception):
     """An error with a remedy.
@@ -18,30 +20,70 @@ class DpcaError(Exception):
         One sentence: the file, array, region or config line, the value found, the value allowed.
     remedy : str
         What the user can do. May be empty.
-    key : str
+    key : str or Setting
         The configuration key at fault, such as model.n_components; empty if there is none. `dpca run`
         adds the line of the file that sets it.
+
+    Both texts may name settings by a `Setting`. `message` and `remedy` have them in the words of the reader, which `for_readers_of` chooses;
+    `marked_message` and `marked_remedy` are what to make other texts of.
     """
 
     exit_code = 1
+    _surface = YAML
 
     def __new__(cls, *args: Any, **_: Any) -> Self:
         # Of Exception alone: Dask makes an error again by its __new__, and that of MemoryError refuses a class of two bases.
         return Exception.__new__(cls, *args)
 
-    def __init__(self, message: str, remedy: str = "", key: str = "") -> None:
+    def __init__(self, message: str, remedy: str = "", key: str | Setting = "") -> None:
         # All three go to args, so that the error survives pickling between a worker and the client.
-        super().__init__(message, remedy, key)
-        self.message = message
-        self.remedy = remedy
-        self.key = key
+        super().__init__(message, remedy, key.key if isinstance(key, Setting) else key)
 
-    def saying(self, message: str, remedy: str | None = None, key: str | None = None) -> Self:
+    @property
+    def message(self) -> str:
+        """What happened, in the words of the reader."""
+        return self._surface.words(self.marked_message)
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in the words of the reader."""
+        return self._surface.words(self.marked_remedy)
+
+    @property
+    def marked_message(self) -> str:
+        """What happened, with marks of settings."""
+        return str(self.args[0])
+
+    @property
+    def marked_remedy(self) -> str:
+        """What to do, with marks of settings."""
+        return str(self.args[1])
+
+    @property
+    def key(self) -> str:
+        """The configuration key at fault; empty if there is none."""
+        return str(self.args[2])
+
+    def saying(self, message: str, remedy: str | None = None, key: str | Setting | None = None) -> Self:
         """This error in other words, or about another key; what else it has stays."""
         said = copy.copy(self)
-        said.message, said.remedy = message, self.remedy if remedy is None else remedy
-        said.key = self.key if key is None else key
-        said.args = (said.message, said.remedy, said.key)
+        at = self.key if key is None else key
+        said.args = (
+            message,
+            self.marked_remedy if remedy is None else remedy,
+            at.key if isinstance(at, Setting) else at,
+        )
+        return said
+
+    def about(self, setting: Setting, instead_of: Setting) -> Self:
+        """This error about another setting than the one that it names."""
+        old, new = str(instead_of), str(setting)
+        return self.saying(self.marked_message.replace(old, new), self.marked_remedy.replace(old, new), setting)
+
+    def for_readers_of(self, surface: Surface) -> Self:
+        """This error in the words of a place where settings are given."""
+        said = copy.copy(self)
+        said._surface = surface
         return said
 
     def __str__(self) -> str:
@@ -128,7 +170,9 @@ class OverBudgetError(DpcaError, MemoryError):
 
     exit_code = 3
 
-    def __init__(self, message: str, remedy: str = "", key: str = "", needed_bytes: int | None = None) -> None:
+    def __init__(
+        self, message: str, remedy: str = "", key: str | Setting = "", needed_bytes: int | None = None
+    ) -> None:
         super().__init__(message, remedy, key)
         self.needed_bytes = needed_bytes
 

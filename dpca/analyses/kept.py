@@ -24,6 +24,7 @@ from dpca.methods.recorded import input_of
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
+from dpca.settings import OUTPUT, PREPROCESS
 from dpca.sources.coordinate import Coordinate, difference
 from dpca.sources.finding import PAIRING, Pairing, paired_by
 from dpca.sources.groups import FeatureGroup, Groups
@@ -95,7 +96,7 @@ class FittedPart:
                     "Pass them: dpca.open_gram(..., data=X). In dpca derive, set components: false: all else needs no data.",
                 ) from cause
             raise DataError(
-                f"{result.name}: maps need its data again, which can't be opened at {where.uri}: {cause.message}",
+                f"{result.name}: maps need its data again, which can't be opened at {where.uri}: {cause.marked_message}",
                 "Put them back, or leave maps out (components: false): all else needs no data.",
             ) from cause
         group = FeatureGroup(source, result.samples_axis, self.name)
@@ -329,12 +330,12 @@ def _check_usable(result: Result, alone: bool) -> None:
         raise InputError(
             f"{result.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own, and "
             + ("is beside others" if not alone else "an earlier version kept no counts"),
-            "Run again with preprocess.missing: mean.",
+            f"Run again with {PREPROCESS.missing.at('mean')}.",
             key="from",
         )
     if result.rules.of_reference and result.rules.missing != "pairwise":
         raise InputError(
-            f"{result.name}: is about the mean of some people (preprocess.scale.reference), where derived analyses are about that of all",
+            f"{result.name}: is about the mean of some people ({PREPROCESS.scale.reference}), where derived analyses are about that of all",
             "Run again without the reference, or with missing: pairwise.",
             key="from",
         )
@@ -342,7 +343,7 @@ def _check_usable(result: Result, alone: bool) -> None:
         why = (
             "it kept features, not samples"
             if "gram_eigh" not in str(result.manifest["numerics"]["solver"])
-            else "output.gram was false"
+            else f"{OUTPUT.gram} was false"
         )
         raise no_matrix(result, " of its samples", why, key="from", then=", from which derived analyses follow")
 

@@ -264,7 +264,7 @@ def in_setting(key: str) -> Iterator[None]:
         yield
     except DpcaError as error:
         whole = error.key if error.key.startswith("analyses.") else f"{key}.{error.key}".rstrip(".")
-        raise error.saying(error.message, key=whole) from error.__cause__
+        raise error.saying(error.marked_message, key=whole) from error.__cause__
 
 
 def _plain(value: Any) -> Any:

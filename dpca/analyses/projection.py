@@ -15,6 +15,7 @@ from dpca.derived.fits import Detrend, LessCovariates
 from dpca.derived.groups import Anomalies, GroupMeans
 from dpca.derived.operators import Center, Matrix, Operator, SelectRows, Weights
 from dpca.errors import ConfigError
+from dpca.settings import OUTPUT
 from dpca.sources.calendars import conversion
 
 REFUSED = {
@@ -38,7 +39,7 @@ NO_MAPS = {
     **dict.fromkeys(
         ("mca", "cca"),
         (
-            "one of its groups is labels within an input (output.groups), and maps are made of whole inputs",
+            f"one of its groups is labels within an input ({OUTPUT.groups}), and maps are made of whole inputs",
             "Run with an input of each group (a list of inputs), or open results of each.",
         ),
     ),

@@ -25,6 +25,7 @@ from dpca.derived.pca import UpTo
 from dpca.errors import ConfigError, InputError
 from dpca.numerics.panels import BlockScaling
 from dpca.numerics.weights import Kind, SampleWeights
+from dpca.settings import OUTPUT, PREPROCESS
 
 By = str | NDArray[Any]
 """A part of the dates, or a label for each sample of the run."""
@@ -128,7 +129,7 @@ class Samples:
         if features is None or len(features.names) < 2:
             raise ConfigError(
                 f"{self.known.name}: has one group of features, and none to hold against it",
-                "Run with output.groups (labels or ranges), with a list of inputs, or give several results of the same samples.",
+                f"Run with {OUTPUT.groups} (labels or ranges), with a list of inputs, or give several results of the same samples.",
                 key="features",
             )
         return features
@@ -156,7 +157,7 @@ class Samples:
             raise ConfigError(
                 f"{self.known.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own: it is that of "
                 f"no samples, and operators along samples ({words}) can't act on it",
-                "Run again with preprocess.missing: mean.",
+                f"Run again with {PREPROCESS.missing.at('mean')}.",
                 key="steps",
             )
         if self.weights is not None:
@@ -416,7 +417,7 @@ def _selecting() -> Iterator[None]:
     try:
         yield
     except InputError as cause:
-        raise ConfigError(cause.message, cause.remedy, key="select") from cause
+        raise ConfigError(cause.marked_message, cause.marked_remedy, key="select") from cause
 
 
 def _shown(limit: Any, empty: str) -> str:

@@ -71,7 +71,7 @@ def labels_of(rows: Samples, by: By, key: str = "by") -> Any:
     try:
         return rows.labels(by)[0]
     except ConfigError as error:
-        raise ConfigError(error.message, error.remedy, key) from error.__cause__
+        raise ConfigError(error.marked_message, error.marked_remedy, key) from error.__cause__
 
 
 def of_all_rows(rows: Samples) -> str:

@@ -47,7 +47,7 @@ def in_analysis(key: str, name: str) -> Iterator[None]:
     except DpcaError as error:
         last = "" if not error.key or error.key.startswith("analyses.") else f".{error.key}"
         where = error.key if error.key == "time" or error.key.startswith("analyses.") else key + last
-        raise error.saying(f"analysis {name}: {error.message}", key=where) from error.__cause__
+        raise error.saying(f"analysis {name}: {error.marked_message}", key=where) from error.__cause__
 
 
 def applied(rows: Samples, context: Context, step: Step) -> Samples:

@@ -671,9 +671,9 @@ OPTIONS = {
     "report": _OF_LABELS,
     "export": _OF_LABELS,
     "extend": {
-        "input.gaps: allow": "--set input.gaps=allow",
+        "input.gaps": "--set input.gaps",
         "output.path": "--output",
-        "dpca run --resume": "--resume",
+        "resume": "--resume",
         "input.uri": "INPUT",
     },
     "transform": {**_OF_PLACE, **_OF_SAMPLES},
@@ -682,15 +682,9 @@ OPTIONS = {
 """The options that correspond to keys of a config, by command; these commands have no config."""
 
 
-def _in_options(given: list[str], text: str) -> str:
-    """The text of an error, with keys of a config replaced by the options of the command."""
-    for key, option in OPTIONS.get(given[0] if given else "", {}).items():
-        text = text.replace(key, option)
-    return text
-
-
 def _exit_code(given: list[str]) -> int:
     from dpca.errors import DpcaError
+    from dpca.settings import Surface
     from dpca.system.signals import Stopped
 
     def debug(error: Exception) -> None:
@@ -718,8 +712,8 @@ def _exit_code(given: list[str]) -> int:
         return 130
     except DpcaError as error:
         debug(error)
-        message, remedy = (_in_options(given, text) for text in (error.message, error.remedy))
-        say(*(f"dpca: error: {line}" for line in message.splitlines()), *remedy.splitlines())
+        told = error.for_readers_of(Surface(names=OPTIONS.get(given[0] if given else "", {})))
+        say(*(f"dpca: error: {line}" for line in told.message.splitlines()), *told.remedy.splitlines())
         return error.exit_code
     except Exception as error:
         debug(error)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpca.commands.aside import building, check_same_fit, forgetting
 from dpca.config.inputs import Input, Inputs
 from dpca.config.loading import is_config, load_inputs
-from dpca.errors import ConfigError, DpcaError, InputError
+from dpca.errors import ConfigError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
@@ -41,6 +41,7 @@ from dpca.methods.second_pass import pending_name
 from dpca.planning.disk import check_room
 from dpca.planning.runplan import RunPlan
 from dpca.planning.search import side_by_side
+from dpca.settings import INPUT, OUTPUT
 from dpca.slabs import TILE_BYTES, Cuts
 from dpca.sources import Source, expanded, list_arrays
 from dpca.sources.aligned import AlignedSource
@@ -209,13 +210,13 @@ def _new_samples(where: Input, fit: Result) -> FeatureGroup:
         if reference is None:
             raise InputError(
                 f"{fit.name}: keeps no record of the alleles of its variants, so that it can't be told whether {source.layout.name} counts the same",
-                "Fit the genotypes as one input with output.components: true.",
+                f"Fit the genotypes as one input with {OUTPUT.components.at(True)}.",
                 key="input.uri",
             )
         if axis != 0:
             raise InputError(
                 f"{source.layout.name}: people lie along axis {axis}, but variants are matched by id along it",
-                "Leave samples_axis out, or input.variants, where variants are those of the fit.",
+                f"Leave samples_axis out, or {INPUT.variants}, where variants are those of the fit.",
                 key="input.samples_axis",
             )
         source = AlignedSource(source, reference, fit.name)
@@ -581,23 +582,19 @@ def _running(place: Placement) -> Iterator[tuple[Executor, Progress, Any]]:
     """An executor, progress that checks the memory budget, and a function that sets the plan with this budget."""
     kept: list[Any] = []
     looks: list[Callable[[], Vitals]] = []
-    try:
-        with connect(place.scheduler, place.workers) as executor, watched_memory() as peak:
+    with connect(place.scheduler, place.workers) as executor, watched_memory() as peak:
 
-            def check() -> None:
-                for one in kept:
-                    one()
+        def check() -> None:
+            for one in kept:
+                one()
 
-            progress = Progress(place.display, check=check, vitals=lambda: looks[-1]() if looks else None)
+        progress = Progress(place.display, check=check, vitals=lambda: looks[-1]() if looks else None)
 
-            def keep(run_plan: RunPlan | None) -> None:
-                if run_plan is None:
-                    return
-                looks.append(vitals_of(run_plan, peak, executor))
-                if executor.shares_memory:
-                    kept.append(keep_to(run_plan.processes[0], peak))
+        def keep(run_plan: RunPlan | None) -> None:
+            if run_plan is None:
+                return
+            looks.append(vitals_of(run_plan, peak, executor))
+            if executor.shares_memory:
+                kept.append(keep_to(run_plan.processes[0], peak))
 
-            yield executor, progress, keep
-    except DpcaError as error:
-        message, remedy = (text.replace("compute.memory", "--memory") for text in (error.message, error.remedy))
-        raise error.saying(message, remedy) from error.__cause__
+        yield executor, progress, keep

@@ -147,7 +147,7 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out
         elif isinstance(error, Stopped):
             error.remedy = _GO_ON
         elif isinstance(error, DpcaError):
-            raise error.saying(error.message, f"{error.remedy} {_GO_ON}".strip()) from error.__cause__
+            raise error.saying(error.marked_message, f"{error.marked_remedy} {_GO_ON}".strip()) from error.__cause__
         raise
 
 

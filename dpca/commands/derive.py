@@ -40,6 +40,7 @@ from dpca.methods.stages import Stages
 from dpca.planning.disk import check_room
 from dpca.planning.runplan import HeldArray, MapColumns, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
+from dpca.settings import OUTPUT
 from dpca.sources import Source
 from dpca.sources.credentials import without_secrets
 from dpca.sources.groups import Groups, named
@@ -96,7 +97,7 @@ def derive(
     connecting = joined(place) if isinstance(place, SlurmStep) and in_step() else connect(place, _workers(config))
     with _near(loaded), connecting as executor, watched_memory() as peak:
         paths = [result.place for result in kept.results] + _paths(kept, groups, config.places)
-        with building(out, overwrite, paths, named="output.path") as aside:
+        with building(out, overwrite, paths, named=str(OUTPUT.path)) as aside:
             work = _Work(config, kept, groups, executor, peak, aside, display)
             answers = work.answers()
             release_memory()  # what reading and solving n x n matrices took, before the pass for maps
@@ -453,7 +454,7 @@ def _near(loaded: Positioned[Derive]) -> Iterator[None]:
     except DpcaError as error:
         parts = error.key.split(".") if error.key else []
         for length in range(len(parts), 0, -1):
-            located = loaded.locate(error.saying(error.message, key=".".join(parts[:length])))
-            if located.message != error.message:
+            located = loaded.locate(error.saying(error.marked_message, key=".".join(parts[:length])))
+            if located.marked_message != error.marked_message:
                 raise located from error.__cause__
         raise

@@ -22,6 +22,7 @@ from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.planning.forecast import forecast
 from dpca.planning.runplan import ONE
 from dpca.planning.search import plan_run
+from dpca.settings import COMPUTE
 from dpca.store.directory import ResultDirectory
 from dpca.units import describe_seconds
 
@@ -122,7 +123,7 @@ def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, f
     seconds = times["span_seconds"]
     if isinstance(place, SlurmJobs) and seconds > SPAN_SHARE * place.walltime_seconds:
         raise ConfigError(
-            f"compute.cluster.slurm.walltime is {place.walltime}, but a span of this run takes about "
+            f"{COMPUTE.cluster.slurm.walltime} is {place.walltime}, but a span of this run takes about "
             f"{describe_seconds(seconds)} (measured here), and has to end within a tenth of it",
             f"Ask for {math.ceil(seconds / SPAN_SHARE / 60)} minutes or more.",
             key="compute.cluster.slurm.walltime",

@@ -32,6 +32,7 @@ from dpca.planning.cuts import check_axis
 from dpca.planning.disk import check_room_for_result
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
+from dpca.settings import INPUT, OUTPUT, PREPROCESS
 from dpca.sources import Source
 from dpca.sources.choice import chosen_samples
 from dpca.sources.feature_labels import FeatureLabels, of_labels, of_ranges
@@ -221,7 +222,7 @@ def _variants_of(group: FeatureGroup, key: str) -> Variants:
     if (variants := group.source.variants) is None:
         raise ConfigError(
             f"{key} is set, but of the features of {group.layout.name} no chromosome, position and id are known",
-            "Name a .bim or a table of them in input.variants; a .bed and a VCF Zarr have them.",
+            f"Name a .bim or a table of them in {INPUT.variants}; a .bed and a VCF Zarr have them.",
             key=key,
         )
     return variants
@@ -238,12 +239,10 @@ def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | 
         try:
             number = layout.axis_of(asked.axis)
         except InputError as error:
-            raise ConfigError(
-                error.message.replace("samples_axis", "axis"), error.remedy, "output.groups.axis"
-            ) from None
+            raise error.about(OUTPUT.groups.axis, INPUT.samples_axis) from None
         if number == group.samples_axis:
             raise ConfigError(
-                f"output.groups.axis is {asked.axis}, along which the samples of {layout.name} lie",
+                f"{OUTPUT.groups.axis} is {asked.axis}, along which the samples of {layout.name} lie",
                 "Name an axis of features.",
                 key="output.groups.axis",
             )
@@ -251,8 +250,8 @@ def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | 
     if asked.ranges is not None:
         if axis is None:
             raise ConfigError(
-                f"output.groups.ranges are along one axis, but {layout.name} has {len(shape)} feature axes",
-                "Set output.groups.axis.",
+                f"{OUTPUT.groups.ranges} are along one axis, but {layout.name} has {len(shape)} feature axes",
+                f"Set {OUTPUT.groups.axis}.",
                 key="output.groups.axis",
             )
         return of_ranges(asked.ranges, shape, axis, layout.name)
@@ -278,7 +277,7 @@ def _of_list(config: Config, number: int) -> Iterator[None]:
             raise
         key = error.key.replace("input.", f"input.{number}.", 1) if error.key.startswith("input.") else error.key
         name = config.input[number].name
-        raise error.saying(f"input {name}: {error.message}", key=key) from error.__cause__
+        raise error.saying(f"input {name}: {error.marked_message}", key=key) from error.__cause__
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
@@ -377,7 +376,7 @@ def _reference_of(scale: str | Binomial, of: FeatureGroup) -> NDArray[np.float64
     if scale.reference == FOUNDERS:
         if founders is None or not founders.any():
             raise ConfigError(
-                f"preprocess.scale.reference is {FOUNDERS}, but of the samples of {of.layout.name} "
+                f"{PREPROCESS.scale.reference} is {FOUNDERS}, but of the samples of {of.layout.name} "
                 + ("no parents are known" if founders is None else "none is one"),
                 "Name samples.",
                 key="preprocess.scale.reference",
@@ -386,11 +385,10 @@ def _reference_of(scale: str | Binomial, of: FeatureGroup) -> NDArray[np.float64
     given = scale.reference
     samples = slice(*given.model_dump().values()) if isinstance(given, Range) else given
     reference = np.zeros(of.n_samples)
-    key = "preprocess.scale.reference"
     try:
         reference[chosen_samples(of.source, of.samples_axis, samples)] = 1.0
     except InputError as error:
-        raise InputError(error.message.replace("input.samples", key), error.remedy, key) from error.__cause__
+        raise error.about(PREPROCESS.scale.reference, INPUT.samples) from error.__cause__
     return reference
 
 

@@ -42,6 +42,7 @@ from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, m
 from dpca.numerics.certificate import not_converged
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
+from dpca.settings import OUTPUT
 from dpca.sources.credentials import in_text, without_credentials, without_secrets
 from dpca.sources.dated import dates_elsewhere
 from dpca.sources.groups import named
@@ -451,7 +452,7 @@ def _already_finished(
     if changes:
         raise LedgerError(
             f"{directory.path}: holds the result of another config or input: {'; '.join(changes[:5])}",
-            "Choose another output.path, or replace it with --overwrite.",
+            f"Choose another {OUTPUT.path}, or replace it with --overwrite.",
             key="output.path",
         )
     with _held(directory, loaded):
@@ -516,16 +517,16 @@ def _explained(
         again = "Then start it anew with --overwrite."
     elif isinstance(error, ConfigError) and (error.key or "").removeprefix("model.") in OF_KERNELS:
         again = "What is finished is kept: correct the config, and --resume goes on."
-    return located.saying(located.message, f"{located.remedy} {again}".strip()).with_traceback(error.__traceback__)
+    return located.saying(located.marked_message, f"{located.marked_remedy} {again}".strip()).with_traceback(
+        error.__traceback__
+    )
 
 
 def _with_plan(error: WorkerDied, worker: Process) -> WorkerDied:
     """The error of a worker that died, with its planned memory and its budget."""
-    return WorkerDied(
-        f"{error.message}; the plan has {describe_memory(worker.peak_bytes)} for a worker, which may take "
-        f"{describe_memory(worker.budget.bytes)}, {worker.budget.origin}",
-        error.remedy,
-        error.key,
+    return error.saying(
+        f"{error.marked_message}; the plan has {describe_memory(worker.peak_bytes)} for a worker, which may take "
+        f"{describe_memory(worker.budget.bytes)}, {worker.budget.origin}"
     )
 
 
@@ -587,9 +588,9 @@ def _in_config(settings: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
     """The error of a run that ended after its first pass, with what is left of the run."""
     return error.saying(
-        f"{error.message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
+        f"{error.marked_message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
         f"what else it gives are in {arrays}",
-        f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",
+        f"{error.marked_remedy} Then start it anew with --overwrite, which removes what was kept.",
     )
 
 

@@ -24,6 +24,7 @@ from dpca.config.loading import Loaded, load
 from dpca.errors import ClusterError, ConfigError, writing
 from dpca.execution.jobqueue import OF_SCRIPTS, SlurmStep
 from dpca.execution.partitions import Collecting
+from dpca.settings import COMPUTE
 from dpca.store.directory import ResultDirectory
 from dpca.system import durable
 from dpca.units import is_plain
@@ -264,8 +265,8 @@ def submit(
     way = way or ("array" if local else "job")
     if way == "array" and not local:
         raise ConfigError(
-            "a job array needs no cluster, but compute.cluster is not local",
-            "Leave out --as array, or set compute.cluster: local.",
+            f"a job array needs no cluster, but {COMPUTE.cluster} is not local",
+            f"Leave out --as array, or set {COMPUTE.cluster}: local.",
             key="compute.cluster",
         )
     if way == "job" and partitions is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.sources import Source, expanded, open_joined
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.genotypes import Multiallelic
@@ -340,8 +341,8 @@ class Input(Section):
         )
         if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
             raise InputError(
-                f"{source.layout.name}: samples lie along axis 1, of which input.features chooses some",
-                "Leave input.features out, or set input.samples_axis: 0.",
+                f"{source.layout.name}: samples lie along axis 1, of which {INPUT.features} chooses some",
+                f"Leave {INPUT.features} out, or set {INPUT.samples_axis.at(0)}.",
                 key="input.features",
             )
         return viewed(

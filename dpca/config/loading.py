@@ -94,7 +94,7 @@ class Positioned(Generic[C]):
         mark = self.marks.get(path)
         if mark is None:
             return error
-        return error.saying(f"{mark}: {error.message}")
+        return error.saying(f"{mark}: {error.marked_message}")
 
     @contextmanager
     def located(self) -> Iterator[None]:

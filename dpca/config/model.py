@@ -20,6 +20,7 @@ from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.regression import Regression
 from dpca.numerics.rotation import Rotating
 from dpca.numerics.weights import SampleWeights
+from dpca.settings import INPUT, MODEL, OUTPUT, PREPROCESS, Setting
 from dpca.slabs import Side
 from dpca.types import F64
 
@@ -31,7 +32,7 @@ Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr", "block_krylov"]
 SpectrumKept = Literal["auto", "all", "leading"]
 
 
-def _refuse(what: str, key: str, reasons: Mapping[str, str | bool], remedy: str) -> None:
+def _refuse(what: str, key: Setting, reasons: Mapping[str, str | bool], remedy: str) -> None:
     """Raise for the first of the things with a reason that `what` is not defined with."""
     for beside, reason in reasons.items():
         if reason:
@@ -94,10 +95,10 @@ class Model:
     def _needs_all(self) -> str:
         """What needs all eigenvalues; empty for nothing."""
         if self.kernels:
-            return "model.kind: kernel_pca"
+            return MODEL.kind.at("kernel_pca")
         if self.rules.missing == "pairwise":
-            return "preprocess.missing: pairwise"
-        return "" if isinstance(self.n_components, int) else f"model.n_components: {self.n_components}"
+            return PREPROCESS.missing.at("pairwise")
+        return "" if isinstance(self.n_components, int) else MODEL.n_components.at(self.n_components)
 
     @property
     def regression(self) -> Regression | None:
@@ -135,9 +136,9 @@ class Model:
                 f"n_components is {self.n_components}, but {name} has {n_samples} samples and "
                 f"{n_features} features: from 1 to {'n_samples' if self.kernels else 'min(n_samples, n_features)'} = {most} "
                 "is allowed",
-                f"Set model.n_components to {f'a number from 1 to {most}' if most > 1 else 1}"
+                f"Set {MODEL.n_components} to {f'a number from 1 to {most}' if most > 1 else 1}"
                 + (
-                    ", or input.samples_axis if samples lie along another axis."
+                    f", or {INPUT.samples_axis} if samples lie along another axis."
                     if self.n_components > n_samples
                     else "."
                 ),
@@ -145,17 +146,17 @@ class Model:
             )
         if (n_groups > 1 or self.n_folds) and self.solver == "covariance_eigh":
             raise ConfigError(
-                "svd_solver is 'covariance_eigh', but groups of features (inputs side by side, output.groups, bi_cross_validation) each "
+                f"svd_solver is 'covariance_eigh', but groups of features (inputs side by side, {OUTPUT.groups}, bi_cross_validation) each "
                 "have a matrix over their samples",
-                "Set model.svd_solver: auto.",
+                f"{MODEL.svd_solver.set_to('auto')}.",
                 key="model.svd_solver",
             )
         if self.solver == BLOCK_KRYLOV:
             self.check_iteration(n_samples, n_features)
         if self.spectrum == "leading" and self._needs_all:
             raise ConfigError(
-                f"output.spectrum is leading, but {self._needs_all} needs all eigenvalues",
-                "Leave output.spectrum out, or set it to all.",
+                f"{OUTPUT.spectrum} is leading, but {self._needs_all} needs all eigenvalues",
+                f"Leave {OUTPUT.spectrum} out, or set it to all.",
                 key="output.spectrum",
             )
         if self.rules.missing == "pairwise":
@@ -165,7 +166,7 @@ class Model:
         elif self.rules.min_minor_allele_frequency > 0:
             raise ConfigError(
                 f"min_minor_allele_frequency is {self.rules.min_minor_allele_frequency:g}, but features are not scaled as dosages of alleles",
-                "Set preprocess.scale: {binomial: plink2}, or leave it out.",
+                f"{PREPROCESS.scale.set_to({'binomial': 'plink2'})}, or leave it out.",
                 key="preprocess.filters.min_minor_allele_frequency",
             )
         if self.rotation is not None:
@@ -183,46 +184,47 @@ class Model:
         if self.solver == "tsqr" and self.precision == "single":
             raise ConfigError(
                 "svd_solver is 'tsqr' and precision 'single', but TSQR is for digits that single precision does not have",
-                "Set model.precision: double, or leave it out.",
+                f"{MODEL.precision.set_to('double')}, or leave it out.",
                 key="model.precision",
             )
 
     @property
     def needs_matrix(self) -> tuple[str, str] | None:
         """What needs the n x n matrix, and the key that asks for it; None where block Krylov will do."""
-        reasons = {
-            "model.kind: kernel_pca": self.kernels is not None,
-            "preprocess.missing: pairwise": self.rules.missing == "pairwise",
-            f"preprocess.block_scaling: {self.block_scaling}": self.block_scaling != "none",
-            "output.groups": self.n_folds > 0,
-            f"model.n_components: {self.n_components}": not isinstance(self.n_components, int),
-            "dpca extend": self.known is not None,
-        }
-        what = next((what for what, needed in reasons.items() if needed), None)
-        return None if what is None else (what, what.partition(":")[0])
+        reasons = (
+            (self.kernels is not None, MODEL.kind, "kernel_pca"),
+            (self.rules.missing == "pairwise", PREPROCESS.missing, "pairwise"),
+            (self.block_scaling != "none", PREPROCESS.block_scaling, self.block_scaling),
+            (self.n_folds > 0, OUTPUT.groups, None),
+            (not isinstance(self.n_components, int), MODEL.n_components, self.n_components),
+        )
+        for needed, setting, value in reasons:
+            if needed:
+                return str(setting) if setting.key == OUTPUT.groups.key else setting.at(value), setting.key
+        return None if self.known is None else ("dpca extend", MODEL.svd_solver.key)
 
     def check_iteration(self, n_samples: int, n_features: int) -> None:
         """Refuse what block Krylov can't give, and settings that it can't follow."""
         settings, k = self.iteration, self.n_components
         if (needed := self.needs_matrix) is not None:
             what, key = needed
-            remedy = "Set model.svd_solver: auto, where the matrix fits the memory"
+            remedy = f"{MODEL.svd_solver.set_to('auto')}, where the matrix fits the memory"
             raise ConfigError(
                 f"svd_solver is block_krylov, which makes no n x n matrix, but {what} needs it",
-                f"{remedy}, or model.n_components to a number." if key == "model.n_components" else f"{remedy}.",
-                key="model.svd_solver" if key == "dpca extend" else key,
+                f"{remedy}, or {MODEL.n_components} to a number." if key == MODEL.n_components.key else f"{remedy}.",
+                key=key,
             )
         assert isinstance(k, int)
         most = min(n_samples - self.rules.centered, n_features)
         if settings.block is not None and not k <= settings.block:
             raise ConfigError(
-                f"model.block_krylov.block is {settings.block}, but {k} components are asked for",
+                f"{MODEL.block_krylov.block} is {settings.block}, but {k} components are asked for",
                 f"Set it to {k} or more (up to {most} count), or leave it out.",
                 key="model.block_krylov.block",
             )
         if settings.windows and settings.max_passes < 3:
             raise ConfigError(
-                f"model.block_krylov.windows is true, and max_passes is {settings.max_passes}, but the pass with windows is followed by two more at least",
+                f"{MODEL.block_krylov.windows} is true, and max_passes is {settings.max_passes}, but the pass with windows is followed by two more at least",
                 "Set max_passes to 3 or more, or leave windows out.",
                 key="model.block_krylov.max_passes",
             )
@@ -230,27 +232,27 @@ class Model:
         if settings.tolerance < least:
             supports = f"products in {self.precision} precision" if self.precision == "single" else "double precision"
             raise ConfigError(
-                f"model.block_krylov.tolerance is {settings.tolerance:g}, below what {supports} can support: {least:g}",
+                f"{MODEL.block_krylov.tolerance} is {settings.tolerance:g}, below what {supports} can support: {least:g}",
                 f"Set it to {least:g} or more"
-                + (", or model.precision: double." if self.precision == "single" else "."),
+                + (f", or {MODEL.precision.at('double')}." if self.precision == "single" else "."),
                 key="model.block_krylov.tolerance",
             )
 
     def _check_binomial(self, convention: str) -> None:
         """Refuse what is not defined for dosages that are divided by what follows from allele frequencies."""
-        key, rules = "preprocess.scale", self.rules
+        key, rules = PREPROCESS.scale, self.rules
         reasons = {
-            "preprocess.center: false": not rules.center and "frequencies are half the means that are subtracted",
-            "preprocess.sample_weights": self.sample_weights is not None and "people count alike in frequencies",
-            "preprocess.regress_out": self.design is not None and "what a regression leaves are no dosages",
-            "preprocess.filters.min_variance": rules.min_variance > 0
+            PREPROCESS.center.at(False): not rules.center and "frequencies are half the means that are subtracted",
+            str(PREPROCESS.sample_weights): self.sample_weights is not None and "people count alike in frequencies",
+            str(PREPROCESS.regress_out): self.design is not None and "what a regression leaves are no dosages",
+            str(PREPROCESS.filters.min_variance): rules.min_variance > 0
             and "min_minor_allele_frequency says the same of dosages",
             "svd_solver: covariance_eigh": self.solver == "covariance_eigh" and "samples stream by there",
-            "preprocess.missing: pairwise": rules.missing == "pairwise"
+            PREPROCESS.missing.at("pairwise"): rules.missing == "pairwise"
             and convention != "plink2"
             and f"{convention} fills missing calls with the mean, so use missing: mean",
         }
-        _refuse(f"{key}: {{binomial: {convention}}}", key, reasons, "Leave one of the two out.")
+        _refuse(key.at({"binomial": convention}), key, reasons, "Leave one of the two out.")
 
     def _check_pairwise(self) -> None:
         """Refuse what is not defined for a matrix that is changed entry by entry."""
@@ -258,15 +260,15 @@ class Model:
         if self.kernels or self.sample_weights or self.solver in ("tsqr", "covariance_eigh"):
             raise ConfigError(
                 f"missing is 'pairwise', which divides the Gram matrix entry by entry, and is not defined for {wrong}",
-                "Set preprocess.missing: mean.",
+                f"{PREPROCESS.missing.set_to('mean')}.",
                 key="preprocess.missing",
             )
 
     def _check_design(self, design: Design) -> None:
         """Refuse a regression that leaves nothing, and what is not defined with one."""
-        key, rules = "preprocess.regress_out", self.rules
+        key, rules = PREPROCESS.regress_out, self.rules
         reasons = {
-            "preprocess.sample_weights": self.sample_weights is not None and "it fits samples with equal weights",
+            str(PREPROCESS.sample_weights): self.sample_weights is not None and "it fits samples with equal weights",
             "missing: pairwise": rules.missing == "pairwise"
             and "whose products are those of each pair of samples alone",
             "center: false": not rules.center and "the mean is among what is fitted",
@@ -275,7 +277,7 @@ class Model:
             f"n_components: {self.n_components}": self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
             and "a rule for noise in as many directions as there are samples, of which a regression takes some",
         }
-        _refuse(key, key, reasons, "Leave one of the two out (missing: mean is allowed).")
+        _refuse(str(key), key, reasons, "Leave one of the two out (missing: mean is allowed).")
         _ = design.regression
 
     def _check_rotation(self, rotation: Rotating, name: str, most: int) -> None:
@@ -284,21 +286,21 @@ class Model:
         wrong = "kernels" if self.kernels else "missing: pairwise" if self.rules.missing == "pairwise" else None
         if wrong is not None:
             raise ConfigError(
-                f"model.rotation is {rotation.kind}, which is of orthonormal components, and {wrong} has none",
-                "Leave model.rotation out.",
+                f"{MODEL.rotation} is {rotation.kind}, which is of orthonormal components, and {wrong} has none",
+                f"Leave {MODEL.rotation} out.",
                 key="model.rotation",
             )
         if asked is not None and asked > most:
             raise ConfigError(
-                f"model.rotation.n_components is {asked}, but {name} has at most {most} components",
+                f"{MODEL.rotation.n_components} is {asked}, but {name} has at most {most} components",
                 f"Give a number from 1 to {most}, or leave it out for all.",
                 key=key,
             )
         if (asked or most) > MOST_ROTATED:
             raise ConfigError(
-                f"model.rotation is of up to {asked or most} components, whose k^4 / 24 fourth moments are too many: at most "
+                f"{MODEL.rotation} is of up to {asked or most} components, whose k^4 / 24 fourth moments are too many: at most "
                 f"{MOST_ROTATED} can be rotated",
-                f"Set model.rotation.n_components to {MOST_ROTATED} or less.",
+                f"Set {MODEL.rotation.n_components} to {MOST_ROTATED} or less.",
                 key=key,
             )
 
@@ -317,7 +319,7 @@ class Model:
             raise ConfigError(
                 f"{weights.name}: the weight of sample {first} is {weights.values[first]:g}, and {int(wrong.sum())} in all are not "
                 "positive and finite",
-                "Give positive weights; leave samples out with input.samples.",
+                f"Give positive weights; leave samples out with {INPUT.samples}.",
                 key=key,
             )
         if not weights.divisor(self.rules.ddof) > 0:
@@ -334,7 +336,7 @@ class Model:
             )
             raise ConfigError(
                 f"weights of samples are not defined for {what} here",
-                "Leave preprocess.sample_weights out, or use kind: pca with svd_solver: auto.",
+                f"Leave {PREPROCESS.sample_weights} out, or use kind: pca with svd_solver: auto.",
                 key=key,
             )
 
@@ -343,7 +345,7 @@ class Model:
         if self.solver not in ("auto", "gram_eigh"):
             raise ConfigError(
                 f"svd_solver is {self.solver!r}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
-                "Leave model.svd_solver out.",
+                f"Leave {MODEL.svd_solver} out.",
                 key="model.svd_solver",
             )
         if self.n_components in ("mle", "gavish_donoho", "marchenko_pastur"):

@@ -20,6 +20,7 @@ from dpca.config.schema import (
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import USES
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
+from dpca.settings import COMPUTE, MODEL, OUTPUT, PREPROCESS
 from dpca.units import walltime_seconds
 
 
@@ -45,8 +46,8 @@ def _check_rotation(config: Config) -> None:
     if config.model.kind != "pca" or not config.output.components:
         why = "output.components is false" if config.model.kind == "pca" else f"model.kind is {config.model.kind}"
         raise ConfigError(
-            f"model.rotation is set, but {why}: there are no components to rotate",
-            "Leave model.rotation out, or let a PCA write components.",
+            f"{MODEL.rotation} is set, but {why}: there are no components to rotate",
+            f"Leave {MODEL.rotation} out, or let a PCA write components.",
             key="model.rotation",
         )
 
@@ -55,15 +56,15 @@ def _check_regress_out(asked: RegressOut, preprocess: Preprocess) -> None:
     """What is subtracted is something, and beside the mean."""
     if asked == RegressOut():
         raise ConfigError(
-            "preprocess.regress_out is empty, but one of seasonal_cycle, trend and covariates is needed",
+            f"{PREPROCESS.regress_out} is empty, but one of seasonal_cycle, trend and covariates is needed",
             "Write regress_out: {seasonal_cycle: month}, or leave it out.",
             key="preprocess.regress_out",
         )
     if not preprocess.center:
         raise ConfigError(
-            "preprocess.regress_out is set and preprocess.center is false, but the mean is among what is fitted: a seasonal cycle is "
+            f"{PREPROCESS.regress_out} is set and {PREPROCESS.center} is false, but the mean is among what is fitted: a seasonal cycle is "
             "the mean of each month",
-            "Leave preprocess.center out.",
+            f"Leave {PREPROCESS.center} out.",
             key="preprocess.center",
         )
 
@@ -74,22 +75,24 @@ def _check_groups(config: Config) -> None:
     if isinstance(asked, FeatureGroups):
         if sum(one is not None for one in (asked.labels, asked.ranges, asked.by)) > 1:
             raise ConfigError(
-                "output.groups has two of labels, ranges and by, but one of them says what group a feature is in",
+                f"{OUTPUT.groups} has two of labels, ranges and by, but one of them says what group a feature is in",
                 "Leave one of them out.",
                 key="output.groups",
             )
         if asked == FeatureGroups():
-            raise ConfigError("output.groups is empty", "Give labels, ranges, by or validation.", key="output.groups")
+            raise ConfigError(
+                f"{OUTPUT.groups} is empty", "Give labels, ranges, by or validation.", key="output.groups"
+            )
         if asked.named and isinstance(config.input, list):
             raise ConfigError(
-                "output.groups has labels or ranges, but input is a list, whose inputs are the groups",
+                f"{OUTPUT.groups} has labels or ranges, but input is a list, whose inputs are the groups",
                 "Leave one of them out.",
                 key="output.groups",
             )
     if asked is not None and config.model.kind == "kernel_pca":
         raise ConfigError(
-            "output.groups is set, but model.kind is kernel_pca: groups of features are for pca",
-            "Leave output.groups out; dpca derive has kernels of groups.",
+            f"{OUTPUT.groups} is set, but {MODEL.kind} is kernel_pca: groups of features are for pca",
+            f"Leave {OUTPUT.groups} out; dpca derive has kernels of groups.",
             key="output.groups",
         )
     n_folds = folds_of(config)
@@ -119,7 +122,7 @@ def _check_inputs(config: Config) -> None:
             key = f"input.{number}.covariates" if isinstance(config.input, list) else "input.covariates"
             raise ConfigError(
                 f"{key} is for new samples alone, in the file that is given to dpca transform",
-                "Set preprocess.regress_out.covariates instead.",
+                f"Set {PREPROCESS.regress_out.covariates} instead.",
                 key=key,
             )
     if not isinstance(config.input, list):
@@ -133,7 +136,7 @@ def _check_inputs(config: Config) -> None:
                 )
         if config.preprocess.block_scaling != "none":
             raise ConfigError(
-                f"preprocess.block_scaling is {config.preprocess.block_scaling}, which scales inputs against each other, but "
+                f"{PREPROCESS.block_scaling} is {config.preprocess.block_scaling}, which scales inputs against each other, but "
                 "there is one input",
                 "Give a list of inputs with a name each, or leave it out.",
                 key="preprocess.block_scaling",
@@ -151,7 +154,7 @@ def _check_inputs(config: Config) -> None:
         names.append(one.name)
     if config.preprocess.filters.mask is not None and all(one.mask is not None for one in config.input):
         raise ConfigError(
-            "preprocess.filters.mask is set, but each input has a mask of its own",
+            f"{PREPROCESS.filters.mask} is set, but each input has a mask of its own",
             "Leave it out.",
             "preprocess.filters.mask",
         )
@@ -164,7 +167,7 @@ def _check_place(config: Config) -> None:
         _check_cluster(cluster)
         if config.compute.workers != "auto":
             raise ConfigError(
-                f"compute.workers is {config.compute.workers}, but compute.cluster is not local: workers there have threads of "
+                f"{COMPUTE.workers} is {config.compute.workers}, but {COMPUTE.cluster} is not local: workers there have threads of "
                 "their own",
                 "Leave it out.",
                 key="compute.workers",
@@ -173,8 +176,8 @@ def _check_place(config: Config) -> None:
     for uri in (path for one in config.inputs for path in one.paths):
         if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
             raise ConfigError(
-                f"output.path is {path}, which lies in {uri}, the input",
-                "Choose another output.path.",
+                f"{OUTPUT.path} is {path}, which lies in {uri}, the input",
+                f"Choose another {OUTPUT.path}.",
                 key="output.path",
             )
 
@@ -188,8 +191,8 @@ def _check_no_kernels(model: ModelSection) -> None:
     for key in set(OF_KERNELS) - {"labels"}:
         if getattr(model, key) != ModelSection.model_fields[key].default:
             raise ConfigError(
-                f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
-                f"Set model.kind: kernel_pca, or leave model.{key} out.",
+                f"{getattr(MODEL, key)} is {getattr(model, key)!r}, but {MODEL.kind} is pca, which has no {key}",
+                f"{MODEL.kind.set_to('kernel_pca')}, or leave {getattr(MODEL, key)} out.",
                 key=f"model.{key}",
             )
 
@@ -202,26 +205,26 @@ def _check_kernels(config: Config) -> None:
         if value != ModelSection.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
             having = [name for name, uses in USES.items() if key in uses]
             raise ConfigError(
-                f"model.{key} is {value!r}, but model.kernel is {model.kernel}, which has no {key}",
-                f"Leave model.{key} out, or set model.kernel to {' or '.join(having)}.",
+                f"{getattr(MODEL, key)} is {value!r}, but {MODEL.kernel} is {model.kernel}, which has no {key}",
+                f"Leave {getattr(MODEL, key)} out, or set {MODEL.kernel} to {' or '.join(having)}.",
                 key=f"model.{key}",
             )
     if model.svd_solver not in ("auto", "gram_eigh"):
         raise ConfigError(
-            f"model.svd_solver is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
-            "Leave model.svd_solver out.",
+            f"{MODEL.svd_solver} is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
+            f"Leave {MODEL.svd_solver} out.",
             key="model.svd_solver",
         )
     if model.fit_inverse_transform == "fixed_point" and names != ["rbf"]:
         raise ConfigError(
-            f"model.fit_inverse_transform is fixed_point, which is for rbf, but model.kernel is {model.kernel}",
-            "Set it to true, or model.kernel: rbf.",
+            f"{MODEL.fit_inverse_transform} is fixed_point, which is for rbf, but {MODEL.kernel} is {model.kernel}",
+            f"Set it to true, or {MODEL.kernel.at('rbf')}.",
             key="model.fit_inverse_transform",
         )
     if model.fit_inverse_transform == "fixed_point" and not config.output.gram:
         raise ConfigError(
-            "model.fit_inverse_transform is fixed_point, which needs the Gram matrix, but output.gram is false",
-            "Leave output.gram out.",
+            f"{MODEL.fit_inverse_transform} is fixed_point, which needs the Gram matrix, but {OUTPUT.gram} is false",
+            f"Leave {OUTPUT.gram} out.",
             key="output.gram",
         )
 
@@ -231,7 +234,7 @@ def _check_precomputed(config: Config) -> None:
     model, preprocess, names = config.model, config.preprocess, _kernels_of(config.model)
     if len(names) > 1:
         raise ConfigError(
-            f"model.kernel is {names}, but precomputed says that the input is a kernel matrix, of which no other can be made",
+            f"{MODEL.kernel} is {names}, but precomputed says that the input is a kernel matrix, of which no other can be made",
             "Leave out precomputed, or the others.",
             key="model.kernel",
         )
@@ -248,13 +251,13 @@ def _check_precomputed(config: Config) -> None:
     for key, plain in plain_of.items():
         if getattr(preprocess, key) != plain:
             raise ConfigError(
-                f"preprocess.{key} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",
-                f"Leave preprocess.{key} out: the matrix is centred in any case.",
+                f"{getattr(PREPROCESS, key)} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",
+                f"Leave {getattr(PREPROCESS, key)} out: the matrix is centred in any case.",
                 key=f"preprocess.{key}",
             )
     if model.fit_inverse_transform:
         raise ConfigError(
-            f"model.fit_inverse_transform is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
+            f"{MODEL.fit_inverse_transform} is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
             "Leave it out.",
             key="model.fit_inverse_transform",
         )
@@ -266,25 +269,25 @@ def _check_cluster(cluster: Cluster) -> None:
     chosen = [way for way in ways if getattr(cluster, way) is not None]
     if len(chosen) != 1:
         raise ConfigError(
-            f"compute.cluster has {' and '.join(chosen) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
+            f"{COMPUTE.cluster} has {' and '.join(chosen) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
             "Give the address of a scheduler, the file with its address, or how to start workers.",
             key="compute.cluster",
         )
     if cluster.tls and chosen[0].startswith("slurm"):
         raise ConfigError(
-            f"compute.cluster has tls and {chosen[0]}, but certificates are for a scheduler that runs already",
+            f"{COMPUTE.cluster} has tls and {chosen[0]}, but certificates are for a scheduler that runs already",
             "Leave tls out.",
             key="compute.cluster.tls",
         )
     if cluster.slurm and not walltime_seconds(cluster.slurm.walltime):
         raise ConfigError(
-            f"compute.cluster.slurm.walltime is {cluster.slurm.walltime}, which is no time",
+            f"{COMPUTE.cluster.slurm.walltime} is {cluster.slurm.walltime}, which is no time",
             "Give hours, minutes and seconds, such as '04:00:00'.",
             key="compute.cluster.slurm.walltime",
         )
     if cluster.slurm and cluster.slurm.minimum > cluster.slurm.maximum:
         raise ConfigError(
-            f"compute.cluster.slurm.minimum is {cluster.slurm.minimum}, which is more than its maximum, {cluster.slurm.maximum}",
+            f"{COMPUTE.cluster.slurm.minimum} is {cluster.slurm.minimum}, which is more than its maximum, {cluster.slurm.maximum}",
             "Correct one of them.",
             key="compute.cluster.slurm.minimum",
         )

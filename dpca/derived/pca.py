@@ -12,6 +12,7 @@ from dpca.derived.operators import EPS, Matrix
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE
 from dpca.numerics.spectrum import reciprocal
+from dpca.settings import Setting
 from dpca.types import F64
 
 
@@ -128,7 +129,7 @@ def _checked(number: int | UpTo | None, rank: int, key: str) -> int:
         return min(number.number, rank)
     if number is not None and not 1 <= number <= rank:
         raise ConfigError(
-            f"{key} is {number}, but 1 to {rank} is allowed: only {rank} eigenvalues can be told from 0 after the operators",
+            f"{Setting(key)} is {number}, but 1 to {rank} is allowed: only {rank} eigenvalues can be told from 0 after the operators",
             "Ask for fewer, leave operators out, or run with `precision: double`, if products are in single precision.",
             key=key,
         )

@@ -14,9 +14,10 @@ from dpca.derived.fits import LessCovariates
 from dpca.derived.operators import EPS, finite
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.regression import Regression
+from dpca.settings import PREPROCESS
 from dpca.types import F64
 
-KEY = "preprocess.regress_out"
+KEY = PREPROCESS.regress_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,4 +193,4 @@ def _finite(values: NDArray[Any], name: str) -> F64:
     try:
         return finite(values, f"{KEY}: {name}")
     except DataError as error:
-        raise DataError(error.message, error.remedy, KEY) from None
+        raise DataError(error.marked_message, error.marked_remedy, KEY) from None

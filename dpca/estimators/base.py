@@ -10,7 +10,6 @@ import copy
 import numbers
 import os
 import pickle
-import re
 import shutil
 import tempfile
 import uuid
@@ -32,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpca.config.inputs import Input
 from dpca.config.model import Model
-from dpca.config.schema import Binomial, Compute, Config, Filters, Output, Preprocess
+from dpca.config.schema import Binomial, Config, Filters, Output, Preprocess
 from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.progress import Progress, display_of_fit
@@ -44,6 +43,7 @@ from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Convention, Missing, Rules, Spread
 from dpca.planning.disk import check_room_for_result
 from dpca.planning.runplan import RunPlan, Scratch
+from dpca.settings import PYTHON
 from dpca.sources import Source, as_source, check_no_paths, is_data_array
 from dpca.sources.credentials import check_local
 from dpca.sources.dated import dated, dates_elsewhere
@@ -64,10 +64,6 @@ CHOICES = {
     "missing": ("error", "mean", "drop", "pairwise"),
 }
 """Allowed values of parameters that all estimators have."""
-_SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
-_KEYS = {*Input.model_fields, *Preprocess.model_fields, *ModelKeys.model_fields, *Compute.model_fields}
-_KEY = re.compile(rf"\b(?:input|preprocess|model|compute)\.({'|'.join(sorted(_KEYS))})\b")
-"""Keys of a configuration, but not the name of a file, such as model.nc."""
 
 
 HABITS: Mapping[str, Mapping[Any, str]] = {
@@ -720,8 +716,8 @@ def _of_part(name: str) -> Iterator[None]:
     except DpcaError as error:
         if not name:
             raise
-        remedy = f"{error.remedy} Or leave {name!r} out of X."
-        raise error.saying(f"{name}: {error.message}", remedy) from error.__cause__
+        remedy = f"{error.marked_remedy} Or leave {name!r} out of X."
+        raise error.saying(f"{name}: {error.marked_message}", remedy) from error.__cause__
 
 
 def _is_integer(given: object) -> bool:
@@ -731,16 +727,10 @@ def _is_integer(given: object) -> bool:
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """In errors, replace keys of the configuration by the parameters of Python."""
+    """Errors of this block speak of parameters of Python."""
     try:
         yield
     except DpcaError as error:
-        remedy = _SET.sub(r"Pass \1='\2'", error.remedy)
-        message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, remedy))
-        raise error.saying(message, remedy) from error.__cause__
+        raise error.for_readers_of(PYTHON) from error.__cause__
     except KeyboardInterrupt:
         raise KeyboardInterrupt("stopped") from None  # without the lines of all that was under way
-
-
-def _parameter(match: re.Match[str]) -> str:
-    return {"scratch": "store", "sample_weights": "sample_weight"}.get(match[1], match[1])

@@ -17,6 +17,7 @@ from dpca.errors import ClusterError, ConfigError
 from dpca.execution.executors import Distributed, Threads, hush
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep, outside, submitting
 from dpca.execution.stage import Executor
+from dpca.settings import COMPUTE
 from dpca.sources.credentials import in_text, without_credentials
 from dpca.system import regular
 
@@ -85,7 +86,7 @@ def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
     except (OSError, TimeoutError, ValueError, TypeError) as cause:
         raise ClusterError(
             f"no Dask scheduler answers at {scheduler}: {in_text(str(cause))}",
-            "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786.",
+            f"Start one (dask scheduler) or correct {COMPUTE.cluster.scheduler}, for example tcp://host:8786.",
         ) from cause
     hush()
     with client:
@@ -96,14 +97,14 @@ def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
     """Refuse an address that Dask would try for a minute, only to report that nobody answers."""
     if not re.search(r":\d+/?$", address or ""):
         raise ConfigError(
-            f"compute.cluster.scheduler is {scheduler}, but an address with a port is allowed",
+            f"{COMPUTE.cluster.scheduler} is {scheduler}, but an address with a port is allowed",
             "Write it like tcp://host:8786.",
             key="compute.cluster.scheduler",
         )
     dask_certificate = dask.config.get("distributed.comm.tls.client.cert", None)
     if str(address).startswith("tls://") and not (scheduler.tls or dask_certificate):
         raise ConfigError(
-            f"compute.cluster.scheduler is {scheduler}, a tls:// address, which needs compute.cluster.tls",
+            f"{COMPUTE.cluster.scheduler} is {scheduler}, a tls:// address, which needs {COMPUTE.cluster.tls}",
             "Set ca, cert and key there.",
             key="compute.cluster.scheduler",
         )

@@ -47,6 +47,7 @@ from dpca.execution.marks import Mark, marked
 from dpca.execution.progress import Progress, Report
 from dpca.execution.stage import Stage, Together, Work, changed
 from dpca.numerics.preview import is_due
+from dpca.settings import INPUT
 from dpca.sources.base import describe
 from dpca.store.ledger import Checkpoint, Damaged, Read, Receipt
 from dpca.system.blas import blas_threads, with_one_thread
@@ -302,7 +303,7 @@ class _Tasks(Calls[T]):
     def stalled(self, number: int) -> BaseException:
         return StorageError(
             f"{_named(self._stage.work, number)} hangs: no slab was read within {self._watch.seconds:g} s",
-            "See whether the storage answers; input.read_seconds sets how long it may be silent.",
+            f"See whether the storage answers; {INPUT.read_seconds} sets how long it may be silent.",
             key="input.read_seconds",
         )
 

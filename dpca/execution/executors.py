@@ -478,10 +478,10 @@ def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
     try:
         return function(*arguments)
     except StorageError as error:
-        raise error.saying(f"{here}: {error.message}") from error
+        raise error.saying(f"{here}: {error.marked_message}") from error
     except DpcaError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # the process that began has opened it
-            raise NotSeenError(f"{here}: {error.message}", mount, error.key) from error
+            raise NotSeenError(f"{here}: {error.marked_message}", mount, error.key) from error
         raise
     except FileNotFoundError as cause:
         raise NotSeenError(f"{here}: there is no {cause.filename or cause}", mount) from cause

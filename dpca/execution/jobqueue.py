@@ -27,6 +27,7 @@ from dpca.execution.executors import Distributed, Threads, hush, worker_budget
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, P, Stage, T, Traffic
 from dpca.planning.runplan import Workers
+from dpca.settings import COMPUTE, OUTPUT
 from dpca.store.ledger import Checkpoint
 from dpca.system import durable
 from dpca.system.machine import memory_budget
@@ -52,7 +53,7 @@ VALID_DAYS = 365
 LOOPBACK = "127.0.0.1:0"
 """The address of dashboards, which show what runs to anyone, without a login."""
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
-OF_SCRIPTS = ("scripts and logs", "Remove it, or choose another output.path.")
+OF_SCRIPTS = ("scripts and logs", f"Remove it, or choose another {OUTPUT.path}.")
 """What is kept in the directory beside a result, and what to do where it is another's."""
 REACHED_FROM = "import sys; from distributed.utils import get_ip; print(get_ip(sys.argv[1]))"
 """Prints the address from which this machine reaches another one, chosen as Dask's workers choose theirs."""
@@ -177,7 +178,7 @@ def outside(place: SlurmStep) -> Iterator[Promised]:
 
     def start() -> NoReturn:
         raise ClusterError(
-            "compute.cluster is slurm_runner, but this is no task of a job step that dpca run was started in",
+            f"{COMPUTE.cluster} is slurm_runner, but this is no task of a job step that dpca run was started in",
             f"In a job: srun --ntasks {place.n_tasks} dpca run CONFIG; dpca submit writes such a job.",
             key="compute.cluster",
         )
@@ -306,7 +307,7 @@ def _dask_jobqueue() -> Any:
         from dask_jobqueue import slurm
     except ImportError as cause:
         raise ClusterError(
-            f"compute.cluster is one of Slurm's, for which {cause.name} is not installed",
+            f"{COMPUTE.cluster} is one of Slurm's, for which {cause.name} is not installed",
             "Install what it needs: pip install dask-jobqueue cryptography.",
             key="compute.cluster",
         ) from cause
@@ -334,7 +335,7 @@ def _check_script(script: str) -> None:
     else:
         raise ClusterError(
             f"sbatch refuses the job of a worker: {done.stderr.strip()}",
-            "Correct compute.cluster.slurm, or see whether Slurm answers: sinfo.",
+            f"Correct {COMPUTE.cluster.slurm}, or see whether Slurm answers: sinfo.",
             key="compute.cluster.slurm",
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpca.errors import NotSeenError, writing
+from dpca.settings import OUTPUT
 
 _seen: set[str] = set()
 """The marks that this process has seen."""
@@ -30,7 +31,7 @@ class Mark:
         if not os.path.exists(self.path):
             raise NotSeenError(
                 f"does not see {os.path.dirname(self.path)} as the process does that began, which makes the result there",
-                "Make it in a directory that all workers see by the same path: store='DIRECTORY' in Python, output.path of a config.",
+                f"Make it in a directory that all workers see by the same path: store='DIRECTORY' in Python, {OUTPUT.path} of a config.",
                 key="output.path",
             )
         _seen.add(self.path)

@@ -8,6 +8,7 @@ from dpca.errors import OverBudgetError
 from dpca.execution.progress import Vitals
 from dpca.execution.stage import Executor
 from dpca.planning.runplan import Process, RunPlan
+from dpca.settings import COMPUTE
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
 
@@ -20,7 +21,7 @@ def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
             raise OverBudgetError(
                 f"the run took {describe_memory(peak.bytes)} of memory where {describe_memory(process.peak_bytes)} "
                 f"was planned; it was stopped at its budget of {describe_memory(process.budget.bytes)}",
-                "This is a defect of dpca: report it with the output of dpca plan. A larger compute.memory helps.",
+                f"This is a defect of dpca: report it with the output of dpca plan. A larger {COMPUTE.memory} helps.",
             )
 
     return check

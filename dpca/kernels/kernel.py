@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, PrecisionError
 from dpca.numerics.gram_matrix import GramMatrix
+from dpca.settings import MODEL
 from dpca.types import F64
 
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
@@ -259,14 +260,14 @@ class Kernel:
         if "gamma" in USES.get(self.name, ()) and math.isnan(self.gamma):
             if eps > SINGLE:
                 raise PrecisionError(
-                    f"kernel {self.name}: model.gamma is median, but products in single precision can't tell most samples from each other",
-                    "Set model.precision: double, or model.gamma to a number.",
+                    f"kernel {self.name}: {MODEL.gamma} is median, but products in single precision can't tell most samples from each other",
+                    f"{MODEL.precision.set_to('double')}, or {MODEL.gamma} to a number.",
                     key="model.gamma",
                 )
             raise ConfigError(
-                f"kernel {self.name}: model.gamma is median, but the median of the squared distances between samples is 0: "
+                f"kernel {self.name}: {MODEL.gamma} is median, but the median of the squared distances between samples is 0: "
                 "most are alike",
-                "Set model.gamma to a number.",
+                f"Set {MODEL.gamma} to a number.",
                 key="model.gamma",
             )
         if self.about_mean:
@@ -418,9 +419,9 @@ class Kernel:
         first = np.argwhere(~np.isfinite(values))[0]
         value = values[tuple(first)]
         why = "is not a number" if np.isnan(value) else "overflows"
-        remedy = "Choose a smaller model.gamma or model.degree"
+        remedy = f"Choose a smaller {MODEL.gamma} or {MODEL.degree}"
         if np.isnan(value) and self.name == "poly":
-            remedy = "A power that is no integer is not defined of a negative base: choose an integer model.degree"
+            remedy = f"A power that is no integer is not defined of a negative base: choose an integer {MODEL.degree}"
         raise ConfigError(
             f"kernel {self}: its value {why} between samples {first[0] + start} and {first[1]}",
             f"{remedy}, or scale the features.",

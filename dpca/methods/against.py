@@ -16,6 +16,7 @@ from dpca.kernels.kernel import Inner
 from dpca.methods.applying import ScoredSamples
 from dpca.methods.passes import Pass, damage_of, located_panels
 from dpca.numerics.feature_panels import counting
+from dpca.settings import INPUT
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, Source, within
 from dpca.store.fitted import Fitted
@@ -173,7 +174,7 @@ def _product(y: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any
             return wide
     raise PrecisionError(
         f"values too large for products with the training data, which are fitted in {y.dtype}",
-        "See whether some of the new samples' values mark missing ones (input.missing_values), or have other units.",
+        f"See whether some of the new samples' values mark missing ones ({INPUT.missing_values}), or have other units.",
     )
 
 

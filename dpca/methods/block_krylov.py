@@ -226,7 +226,7 @@ class _Iteration:
             if self._climbs:
                 stages.choose(f"{self._name} failed ({error.message}), so double precision is tried")
                 return None
-            raise PrecisionError(f"{data.name}: {error.message}", error.remedy) from error
+            raise error.saying(f"{data.name}: {error.marked_message}") from error
         later = LaterProducts(stages, data, model.rules, self._outputs, summary, fill)
         if not summary.squares > 0:  # nothing varies
             block, product = block[:, :1], np.zeros((data.n_kept, 1))

@@ -84,7 +84,7 @@ def climb(
             solved = decompose(first.sum(attempt, present, written=written))
         except PrecisionError as error:
             if following is None:
-                raise PrecisionError(f"{data.name}: {error.message}", error.remedy) from error
+                raise error.saying(f"{data.name}: {error.marked_message}") from error
             stages.choose(f"{name} failed ({error.message}), so {following.rung.name} is tried")
             continue
         written = True

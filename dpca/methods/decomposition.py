@@ -47,6 +47,7 @@ from dpca.numerics.spectrum import Spectrum
 from dpca.planning.footprint import second_pass
 from dpca.planning.rechunk import Copy
 from dpca.planning.runplan import RunPlan
+from dpca.settings import COMPUTE, MODEL
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.groups import Groups
@@ -307,14 +308,14 @@ class _Completion:
             )
         if solved.unread:
             return AssumptionError(
-                f"{self.data.name}: model.n_components is {self.model.n_components}, which reads eigenvalues that rounding of the products in "
+                f"{self.data.name}: {MODEL.n_components} is {self.model.n_components}, which reads eigenvalues that rounding of the products in "
                 f"{solved.attempt.rung.name} hides",
-                "Set model.precision: double, or leave it and model.svd_solver to auto, with a larger compute.memory if they are so already.",
+                f"{MODEL.precision.set_to('double')}, or leave it and {MODEL.svd_solver} to auto, with a larger {COMPUTE.memory} if they are so already.",
                 key="model.n_components",
             )
         return AssumptionError(
-            f"{self.data.name}: model.n_components is {self.model.n_components}: {solved.chosen.problem}. {why}",
-            "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
+            f"{self.data.name}: {MODEL.n_components} is {self.model.n_components}: {solved.chosen.problem}. {why}",
+            f"Set {MODEL.n_components} to a number, a share of the variance such as 0.9, or broken_stick, which finds "
             f"{solved.suggested['broken_stick']} here.",
             key="model.n_components",
         )

@@ -12,6 +12,7 @@ from dpca.config.schema import Config
 from dpca.errors import DataError, DpcaError, InputError
 from dpca.methods.record import changes_of, fields_of
 from dpca.numerics.known import KnownGram
+from dpca.settings import INPUT, MODEL, OUTPUT, PREPROCESS
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup, Groups
 from dpca.store.arrays import GROUP
@@ -64,23 +65,23 @@ class Extension:
         of_all = "which depends on all samples: the kept Gram matrix has that of the old ones"
         inputs = config["input"] if isinstance(config["input"], list) else [config["input"]]
         reasons = {
-            "model.kind: kernel_pca": config["model"]["kind"] != "pca" and "whose kernels are of its own samples",
-            f"preprocess.scale: {rules.scale}": rules.scale != "none" and of_all,
-            f"preprocess.missing: {rules.missing}": rules.missing in ("drop", "pairwise") and of_all,
-            "preprocess.filters": (rules.min_variance > 0 or rules.max_missing < 1) and of_all,
+            MODEL.kind.at("kernel_pca"): config["model"]["kind"] != "pca" and "whose kernels are of its own samples",
+            PREPROCESS.scale.at(rules.scale): rules.scale != "none" and of_all,
+            PREPROCESS.missing.at(rules.missing): rules.missing in ("drop", "pairwise") and of_all,
+            str(PREPROCESS.filters): (rules.min_variance > 0 or rules.max_missing < 1) and of_all,
             f"{result.filled_values:,} missing values": result.filled_values > 0
             and "which were replaced by the means of the old samples",
-            "preprocess.regress_out": preprocess.get("regress_out") is not None
+            str(PREPROCESS.regress_out): preprocess.get("regress_out") is not None
             and "whose fit is to the old samples, as are its coefficients",
-            "preprocess.sample_weights": preprocess.get("sample_weights") is not None
+            str(PREPROCESS.sample_weights): preprocess.get("sample_weights") is not None
             and "and there are none of the new samples",
-            "model.labels": config["model"].get("labels") is not None and "and there are none of the new samples",
-            "model.effective_samples": config["model"].get("effective_samples") is not None
+            str(MODEL.labels): config["model"].get("labels") is not None and "and there are none of the new samples",
+            str(MODEL.effective_samples): config["model"].get("effective_samples") is not None
             and "a number for the old samples",
             "groups of features for validation": f"{MATRIX}_{FOLDS}" in result.arrays and "which are not extended",
-            "input.samples": any(one.get("samples") is not None for one in inputs)
+            str(INPUT.samples): any(one.get("samples") is not None for one in inputs)
             and "a choice among the samples of the old files",
-            "input.sample_names": any(one.get("sample_names") is not None for one in inputs)
+            str(INPUT.sample_names): any(one.get("sample_names") is not None for one in inputs)
             and "in a file that has none of the new samples",
         }
         for what, reason in reasons.items():
@@ -90,7 +91,7 @@ class Extension:
             raise InputError(f"{result.name}: is of values that a Python program held in memory", AGAIN)
         if not keeps_gram(result):
             kept = result.manifest["numerics"]["solver"] == "gram_eigh"
-            why = "output.gram was false" if kept else "it kept features, not samples, since these are more"
+            why = f"{OUTPUT.gram} was false" if kept else "it kept features, not samples, since these are more"
             raise no_matrix(result, " of its samples", why, AGAIN)
         if MATRIX not in result.arrays:
             raise InputError(f"{result.name}: keeps R of tsqr, not the Gram matrix of its samples", AGAIN)
@@ -124,7 +125,7 @@ class Extension:
             return where.open()
         except DpcaError as cause:
             raise DataError(
-                f"{self.result.name}: its data are needed again, and can't be opened at {where.uri}: {cause.message}",
+                f"{self.result.name}: its data are needed again, and can't be opened at {where.uri}: {cause.marked_message}",
                 f"Put them back. {AGAIN}",
             ) from cause
 

@@ -27,6 +27,7 @@ from dpca.numerics.sketch import Sketch
 from dpca.numerics.weights import mean_of
 from dpca.planning.footprint import reads_means
 from dpca.planning.runplan import Attempt
+from dpca.settings import INPUT, PREPROCESS
 from dpca.store.arrays import REGRESSION
 from dpca.store.ledger import Damaged
 from dpca.store.outputs import Outputs
@@ -348,14 +349,14 @@ class FirstPass:
             raise DataError(
                 f"{self._data.name}: {', '.join(called)}: without any value in the {used:,} features that are used ({empty.size} of "
                 f"{self._data.n_samples:,} samples)",
-                "Leave such samples out (input.samples); with preprocess.missing: mean they would lie at the mean of all.",
+                f"Leave such samples out ({INPUT.samples}); with {PREPROCESS.missing.at('mean')} they would lie at the mean of all.",
                 key="preprocess.missing",
             )
         if not shared.all():
             first, other = (int(index) for index in np.unravel_index(int(np.argmin(shared)), shared.shape))
             raise DataError(
                 f"{self._data.name}: {self._data.sample(first)} and {self._data.sample(other)} have no feature in common, so their product is unknown",
-                "Leave one of them out, or set preprocess.missing: mean.",
+                f"Leave one of them out, or set {PREPROCESS.missing.at('mean')}.",
                 key="preprocess.missing",
             )
         for one in sums.every:
@@ -435,17 +436,17 @@ def _name_of_summary(attempt: Attempt) -> str:
 def _nothing_left(data: Dataset, features: FeatureCounts) -> DataError:
     """The error for data of which preprocessing leaves nothing."""
     reasons = {
-        "by preprocess.filters (mask, chromosomes, variants, min_distance)": features.masked,
+        f"by {PREPROCESS.filters} (mask, chromosomes, variants, min_distance)": features.masked,
         "without any value": features.empty,
         "with more missing values than allowed": features.incomplete,
-        "with less variance than preprocess.filters.min_variance": features.steady,
+        f"with less variance than {PREPROCESS.filters.min_variance}": features.steady,
         "of which all have the same genotype": features.monomorphic,
-        "with a minor allele rarer than preprocess.filters.min_minor_allele_frequency": features.rare,
+        f"with a minor allele rarer than {PREPROCESS.filters.min_minor_allele_frequency}": features.rare,
     }
     counted = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
     return DataError(
         f"{data.name}: all {data.n_features:,} features are left out: {counted}",
-        "Loosen the filters, or fill missing values with preprocess.missing: mean.",
+        f"Loosen the filters, or fill missing values with {PREPROCESS.missing.at('mean')}.",
         key="preprocess.filters",
     )
 
@@ -454,5 +455,5 @@ def _nothing_present(data: Dataset) -> DataError:
     """The error for data without any value."""
     return DataError(
         f"{data.name}: all {data.n_values:,} values are missing: there is nothing to analyse",
-        "Look at the file, and at input.missing_values.",
+        f"Look at the file, and at {INPUT.missing_values}.",
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpca.config.schema import Config, Preprocess
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of, fields_of
+from dpca.settings import MODEL, PREPROCESS
 from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
@@ -81,8 +82,8 @@ def check_same(result: Result, config: Config) -> None:
     if config.model.kind != "kernel_pca" or config.model.kernel in ("precomputed", ["precomputed"]):
         raise ConfigError(
             "--from-gram is for kernels of a Gram matrix, but "
-            + ("model.kind is pca" if config.model.kind == "pca" else "model.kernel is precomputed"),
-            "Set model.kind: kernel_pca and the kernels that are wanted.",
+            + (f"{MODEL.kind} is pca" if config.model.kind == "pca" else f"{MODEL.kernel} is precomputed"),
+            f"{MODEL.kind.set_to('kernel_pca')} and the kernels that are wanted.",
             key="model.kind",
         )
     before, kernel = result.manifest["config"], result.manifest["config"]["model"]["kind"] == "kernel_pca"
@@ -90,7 +91,7 @@ def check_same(result: Result, config: Config) -> None:
     if not (kernel or before["preprocess"]["center"]):
         raise InputError(
             f"{result.name}: its Gram matrix is not about the mean, in which distances lose digits",
-            "Run it again with preprocess.center: true, and --overwrite.",
+            f"Run it again with {PREPROCESS.center.at(True)}, and --overwrite.",
         )
     if isinstance(config.input, list) or isinstance(before["input"], list):
         raise ConfigError(

@@ -36,6 +36,7 @@ from dpca.numerics.regression import Regression
 from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
 from dpca.numerics.weights import SampleWeights
+from dpca.settings import INPUT, PREPROCESS
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
 from dpca.sources.genotypes import COPIES, ROUNDING, explained
@@ -607,7 +608,7 @@ def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
         f"{layout.name}: {int(beyond.sum())} integers of {raw.dtype} in region {describe(region)} are 2**53 or more in "
         f"magnitude, where float64 rounds them, the first at index {index}: {raw[first]}",
         "Subtract a whole number from the feature where the data are made (from times in nanoseconds the first one), or "
-        "name the value in input.missing_values if it marks a missing one.",
+        f"name the value in {INPUT.missing_values} if it marks a missing one.",
         key="input.uri",
     )
 
@@ -646,7 +647,9 @@ def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
         refused = infinite  # missing values are filled in
     if (refused & missing).any():
         names.append(f"missing values ({layout.marks})")
-        remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."
+        remedy = (
+            f"{PREPROCESS.missing.set_to('mean')} to fill missing values with their feature's mean, or repair the data."
+        )
         if work.rules.missing != "error":
             remedy = "Fill them in: a fit without centring keeps no means that could."
     if infinite.any():

@@ -27,6 +27,7 @@ from dpca.methods.training import TrainingPlan, cross, plan_cross, plan_preimage
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.planning.runplan import RunPlan, Workers
+from dpca.settings import MODEL, PREPROCESS
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 from dpca.sources.groups import alone
@@ -363,7 +364,7 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
         source = where.open()
     except InputError as cause:
         raise DataError(
-            f"{result.name}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",
+            f"{result.name}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.marked_message}",
             "Put them back, or say where they are now with --training.",
         ) from cause
     training = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
@@ -473,14 +474,14 @@ class FromTraining:
         kernel = self.kernel.kernel
         if self.fitted.regression is not None:
             raise ConfigError(
-                f"{self.result.name}: is a kernel PCA after preprocess.regress_out, which can't reconstruct samples",
+                f"{self.result.name}: is a kernel PCA after {PREPROCESS.regress_out}, which can't reconstruct samples",
                 "Reconstruct from kind: pca, which adds the fit; or compute anomalies before, and fit kernels to these.",
             )
         if kernel.name != "linear" and not self.kernel.inverse:
             raise ConfigError(
-                f"{self.result.name}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "
+                f"{self.result.name}: samples of kernel {kernel} can't be reconstructed: its {MODEL.fit_inverse_transform} is "
                 "false",
-                f"Run it again with model.fit_inverse_transform: true and --from-gram {self.result.path}, which reads no data.",
+                f"Run it again with {MODEL.fit_inverse_transform.at(True)} and --from-gram {self.result.path}, which reads no data.",
             )
 
     @property

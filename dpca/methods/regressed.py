@@ -30,7 +30,7 @@ def design_of(asked: RegressOut | None, groups: Sequence[FeatureGroup], given: S
     columns = [*_of_time(asked, groups), *given]
     if asked.covariates is not None:
         where = asked.covariates
-        columns += _covariates(where, groups, where.columns, where.categorical or (), f"{KEY}.covariates")
+        columns += _covariates(where, groups, where.columns, where.categorical or (), KEY.covariates.key)
     return Design.of(columns)
 
 
@@ -150,11 +150,11 @@ def _of_time(asked: RegressOut, groups: Sequence[FeatureGroup], into: Mapping[st
     """The columns that times give; `into` has the units of the fit."""
     columns = []
     if asked.seasonal_cycle is not None:
-        key = f"{KEY}.seasonal_cycle"
+        key = KEY.seasonal_cycle.key
         groups_of_dates = cycle_of(times_of(groups, key), asked.seasonal_cycle, key)
         columns.append(Column(asked.seasonal_cycle, groups_of_dates))
     if asked.trend is not None:
-        key = f"{KEY}.trend"
+        key = KEY.trend.key
         numbers, attributes = trend_of(times_of(groups, key), key, into)
         columns.append(Column("time", numbers, asked.trend, attributes))
     return columns

@@ -26,6 +26,7 @@ from dpca.numerics.fourth_moments import FourthMoments, Loadings, added, n_sums
 from dpca.numerics.rotation import OBLIQUE, Rotating, RotationResult, add_targets, mixed, promax
 from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.turns import Turn
+from dpca.settings import MODEL
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT, Outputs
 from dpca.system.blas import blas_threads
@@ -221,7 +222,7 @@ class Rotator:
         found = self.asked.turn(moments, variances)
         if found is None:
             raise AssumptionError(
-                f"{self.data.name}: model.rotation.kind is {self.asked.kind}, but a combination of the {len(variances)} leading "
+                f"{self.data.name}: {MODEL.rotation.kind} is {self.asked.kind}, but a combination of the {len(variances)} leading "
                 "components has the same value in all features: independent components are not defined",
                 "Rotate fewer components (n_components of the rotation), or use varimax.",
                 key="model.rotation.kind",

@@ -17,6 +17,7 @@ from dpca.numerics.block_krylov import BULK
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.uncertain import Uncertain, of_training
+from dpca.settings import COMPUTE, MODEL, YAML, Surface
 from dpca.types import F64
 
 FORMAT_VERSION = 3
@@ -100,7 +101,7 @@ def check_products(sums: F64, squares: F64, working_dtype: Any) -> float:
             f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {sums[worst]:.6g}, "
             f"where float64 without products gives {squares[worst]:.6g}"
             + (f", in feature {worst}" if sums.size > 1 else ""),
-            "Set model.precision: double, or store the data in other units.",
+            f"{MODEL.precision.set_to('double')}, or store the data in other units.",
         )
     return float(differences[worst])
 
@@ -344,20 +345,24 @@ def _verdict(certificate: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def caveats(certificate: dict[str, Any]) -> list[str]:
-    """Warnings for the user: which components are not reliable, why, and what to do."""
+def caveats(certificate: dict[str, Any], surface: Surface = YAML) -> list[str]:
+    """Warnings for the user: which components are not reliable, why, and what to do, in the words of a surface."""
+    return [surface.words(sentence) for sentence in _caveats(certificate)]
+
+
+def _caveats(certificate: dict[str, Any]) -> list[str]:
     components = certificate["components"]
     single = certificate["precision"] == "single" and not certificate["exact_products"]
     if certificate.get("block_krylov") is not None:
-        return caveats_of_iteration(certificate)
+        return _caveats_of_iteration(certificate)
     squared = certificate["solver"] != "tsqr"
     remedy = "ask for fewer components"
     if "case" in certificate:  # of a kernel
-        remedy = "set model.precision: double, or leave it to auto" if single else remedy
+        remedy = f"set {MODEL.precision.at('double')}, or leave it to auto" if single else remedy
     elif squared:
         # Where both are auto, the solvers that would follow this one did not fit the memory.
-        more = "model.precision: double" if single else "model.svd_solver: tsqr"
-        remedy = f"set {more}, or leave both to auto, with a larger compute.memory if it is so already"
+        more = MODEL.precision.at("double") if single else MODEL.svd_solver.at("tsqr")
+        remedy = f"set {more}, or leave both to auto, with a larger {COMPUTE.memory} if it is so already"
     wrong = [c["index"] for c in components if (c["residual_data"] or 0.0) > CONFIRMED]
     weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0 and c["index"] not in wrong]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
@@ -409,7 +414,7 @@ def not_converged(certificate: dict[str, Any]) -> str | None:
     )
 
 
-def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
+def _caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
     """Warnings of a result of block Krylov: what is not known to the tolerance, why, and what more passes would give."""
     found, components = certificate["block_krylov"], certificate["components"]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
@@ -439,26 +444,26 @@ def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
             "--overwrite"
         )
     if imprecise:
-        remedy = "model.precision: double, or a larger" if certificate["precision"] == "single" else "a larger"
+        remedy = f"{MODEL.precision.at('double')}, or a larger" if certificate["precision"] == "single" else "a larger"
         sentences.append(
             f"{named(imprecise, 'is', 'are')} known to {worst(imprecise, 'bound')}, not to the tolerance of {tolerance}, since products in "
-            f"{certificate['precision']} precision give no more: set {remedy} model.block_krylov.tolerance"
+            f"{certificate['precision']} precision give no more: set {remedy} {MODEL.block_krylov.tolerance}"
         )
     if slow:
         more = max(c["more_passes"] or 0 for c in slow)
         sentences.append(
             f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}: about {more} {'pass' if more == 1 else 'passes'} more would "
-            f"do, so set model.block_krylov.max_passes to {found['passes'] + more + 1} and --resume"
+            f"do, so set {MODEL.block_krylov.max_passes} to {found['passes'] + more + 1} and --resume"
         )
     if bulk:
         sentences.append(
             f"{named(bulk, 'lies', 'lie')} in the bulk, hardly larger than what is around: known to {worst(bulk, 'bound')} (residual "
             f"{worst(bulk, 'residual')}); twice as many passes would give {worst(bulk, 'later_bound')}; ask for fewer components"
-            + (", or set a larger model.block_krylov.block" if found["block"] < len(components) + WIDE else "")
+            + (f", or set a larger {MODEL.block_krylov.block}" if found["block"] < len(components) + WIDE else "")
         )
     if found["restart_asked"] and found["restart"] is None:
         sentences.append(
-            "passes with an independent block (model.block_krylov.restart) were asked for and not made: there was none left, or nothing more to find"
+            f"passes with an independent block ({MODEL.block_krylov.restart}) were asked for and not made: there was none left, or nothing more to find"
         )
     if found["restart"] is not None and found["restart"] > max(found["tolerance"], 1e-12):
         sentences.append(

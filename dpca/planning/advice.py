@@ -10,6 +10,7 @@ from dpca.errors import OverBudgetError
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, better_chunks, plan_layout
 from dpca.planning.footprint import COORDINATES
 from dpca.planning.runplan import ONE, Process, RunPlan, Scratch
+from dpca.settings import COMPUTE
 from dpca.sources.base import Layout
 from dpca.units import by, describe_bytes, describe_memory, enough
 
@@ -28,7 +29,7 @@ def over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast
         return OverBudgetError(
             f"{layout.name}: its chunks, {by(layout.chunk_shape)}, have to be copied to scratch, which takes {need}, "
             f"but {scratch.path} has {describe_bytes(scratch.free_bytes)} free",
-            f"Set compute.scratch to a directory with {need} free, or compute.memory to "
+            f"Set {COMPUTE.scratch} to a directory with {need} free, or {COMPUTE.memory} to "
             f"{enough(process.peak_bytes)} or more to read them in place.",
             key="compute.scratch",
         )
@@ -37,14 +38,14 @@ def over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast
     largest = max(arrays, key=lambda array: array.bytes * array.count)
     plan, m = smallest.plan, smallest.plan.n_kept
     on = "" if process.name == "dpca" else f" in each {process.name}"
-    remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more"
+    remedy = f"Set {COMPUTE.memory} to {enough(process.peak_bytes)} or more"
     if process.name == "client":
         remedy = f"Run the client where {enough(process.peak_bytes)} are free"
     elif budget.lowered:
         remedy = f"Run it where {enough(process.peak_bytes)} may be had"
     if enough(with_copy.tightest.peak_bytes) != enough(process.peak_bytes):
         remedy += (
-            f", or to {enough(with_copy.tightest.peak_bytes)} and compute.scratch to a directory with "
+            f", or to {enough(with_copy.tightest.peak_bytes)} and {COMPUTE.scratch} to a directory with "
             f"{describe_bytes(with_copy.scratch_bytes)} free"
         )
     remedy += "."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.slabs import Plan, Side, make_plan
 from dpca.sources.base import Layout, Region
 
@@ -54,7 +55,7 @@ def check_axis(layout: Layout, samples_axis: int | str) -> int:
         )
     if layout.shape[axis] < 2 and layout.n_stored is not None:
         raise InputError(
-            f"{layout.name}: input.samples chooses {layout.shape[axis]} of {layout.n_stored:,} samples, but PCA needs at least 2",
+            f"{layout.name}: {INPUT.samples} chooses {layout.shape[axis]} of {layout.n_stored:,} samples, but PCA needs at least 2",
             "Choose more, or leave it out for all.",
             key="input.samples",
         )
@@ -62,7 +63,7 @@ def check_axis(layout: Layout, samples_axis: int | str) -> int:
         raise InputError(
             f"{layout.name}: has {layout.shape[axis]} sample(s) along axis {axis} of shape {layout.shape}, "
             "but PCA needs at least 2",
-            "If samples lie along another axis, set input.samples_axis.",
+            f"If samples lie along another axis, set {INPUT.samples_axis}.",
             key="input.samples_axis",
         )
     return axis

@@ -13,6 +13,7 @@ from dpca.errors import OverBudgetError
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.planning.runplan import RunPlan, Scratch
+from dpca.settings import OUTPUT, Setting
 from dpca.sources.groups import Groups, names_of_sums
 from dpca.store.arrays import REGRESSION, REGRESSORS, of_group
 from dpca.store.gram import shapes
@@ -48,7 +49,7 @@ def check_room_for_result(
     check_room(
         needed,
         path,
-        "ask for fewer components" + ", or for none (output.components: false)" * (key == "output.path"),
+        "ask for fewer components" + f", or for none ({OUTPUT.components.at(False)})" * (key == "output.path"),
         key,
     )
 
@@ -65,7 +66,7 @@ def check_room(needed: int, path: str | os.PathLike[str], other: str, key: str =
     if needed > free:
         raise OverBudgetError(
             f"{os.fspath(path)}: takes up to {describe_bytes(needed)}, but its disk has {describe_bytes(free)} free",
-            f"Choose another {key}, or {other}.",
+            f"Choose another {Setting(key)}, or {other}.",
             key=key,
         )
 

@@ -53,6 +53,7 @@ from dpca.planning.runplan import (
     Settled,
     Workers,
 )
+from dpca.settings import COMPUTE, MODEL, OUTPUT
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
 from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
@@ -121,9 +122,9 @@ def plan_run(
         if model.solver != "auto" or error.needed_bytes is None:  # what is lacking may be scratch
             raise
         labelled = any(group.labels is not None for group in groups)
-        needs = "output.groups" if labelled else None if model.needs_matrix is None else model.needs_matrix[0]
+        needs = (str(OUTPUT.groups), OUTPUT.groups.key) if labelled else model.needs_matrix
         if needs is not None:
-            raise _with_reason(error, needs) from None
+            raise _with_reason(error, *needs) from None
         model.check_iteration(n_samples, n_features)
         try:
             return _planned(groups, model, model.iterated(dtype_of(groups)), **how)
@@ -152,20 +153,20 @@ def _check_labels(groups: Groups, model: Model) -> None:
     """Refuse groups of features for a solver that makes no matrix."""
     if model.solver == BLOCK_KRYLOV and any(group.labels is not None for group in groups):
         raise ConfigError(
-            "svd_solver is block_krylov, which makes no n x n matrix, but output.groups needs one for each group",
-            "Leave output.groups out, or set model.svd_solver: auto, where the matrices fit the memory.",
+            f"svd_solver is block_krylov, which makes no n x n matrix, but {OUTPUT.groups} needs one for each group",
+            f"Leave {OUTPUT.groups} out, or set {MODEL.svd_solver.at('auto')}, where the matrices fit the memory.",
             key="output.groups",
         )
 
 
-def _with_reason(error: OverBudgetError, needs: str) -> OverBudgetError:
+def _with_reason(error: OverBudgetError, needs: str, key: str) -> OverBudgetError:
     """The error of a matrix that does not fit, where no other solver would do."""
-    remedy = error.remedy
-    if needs.startswith("model.n_components"):
-        remedy += " With a number for model.n_components, svd_solver: block_krylov needs no matrix."
+    remedy = error.marked_remedy
+    if key == MODEL.n_components.key:
+        remedy += f" With a number for {MODEL.n_components}, svd_solver: block_krylov needs no matrix."
     else:
         remedy += f" {needs} needs the matrix, which svd_solver: block_krylov does not make."
-    return OverBudgetError(error.message, remedy, error.key, needed_bytes=error.needed_bytes)
+    return error.saying(error.marked_message, remedy)
 
 
 def _planned(
@@ -372,7 +373,7 @@ def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: 
         f"{layout.name}: svd_solver is {rung.solver}, whose {m:,} x {m:,} matrix over {keeps} takes "
         f"{describe_memory(8 * m * m)}, and {describe_memory(needed)} with its eigensolve, but the budget is "
         f"{describe_memory(budget.bytes)}, {budget.origin}",
-        f"Set model.svd_solver: {solver}, or auto: its matrix over {other} is {better:,} x {better:,} and takes "
+        f"{MODEL.svd_solver.set_to(solver)}, or auto: its matrix over {other} is {better:,} x {better:,} and takes "
         f"{describe_memory(would)} with its eigensolve.",
         key="model.svd_solver",
     )
@@ -521,7 +522,7 @@ def process_of(
             f"{describe_memory(budget.bytes)}, {budget.origin}",
             f"Run it where {enough(process.peak_bytes)} may be had."
             if budget.lowered
-            else f"Set compute.memory to {enough(process.peak_bytes)} or more.",
+            else f"Set {COMPUTE.memory} to {enough(process.peak_bytes)} or more.",
             key="compute.memory",
         )
     return process

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.sources import cf, foreign, netcdf3
 from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
@@ -102,7 +103,7 @@ def open_joined(
             raise InputError(
                 f"{without_credentials(uri)}: is there twice"
                 + (f", also as {before[place]}" if before[place] != uri else ""),
-                "Name each file once in input.uri.",
+                f"Name each file once in {INPUT.uri}.",
                 key="input.uri",
             )
         before[place] = uri
@@ -143,12 +144,12 @@ def open_source(
         return _marked(source, missing_values, read_seconds)
     if kind in _ALONE and array is not None:
         raise InputError(
-            f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
+            f"{uri}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.", key="input.array"
         )
     if kind != "hdf5" and column is not None:
         raise InputError(
             f"{uri}: is no AnnData container, so no table has column {column!r}",
-            "Leave input.features out.",
+            f"Leave {INPUT.features} out.",
             key="input.features",
         )
     if kind in _ALONE:
@@ -192,7 +193,7 @@ def _kind(uri: str) -> str:
             if parent.is_file():
                 raise InputError(
                     f"{uri}: does not exist: {parent} is a file",
-                    f"Set input.uri: {parent} and input.array: {Path(uri).relative_to(parent)}.",
+                    f"{INPUT.uri.set_to(str(parent))} and {INPUT.array.at(str(Path(uri).relative_to(parent)))}.",
                     key="input.uri",
                 )
         if _is_pattern(uri):
@@ -201,14 +202,14 @@ def _kind(uri: str) -> str:
             there = "" if os.path.isdir(folder) else ", which does not exist"
             raise InputError(
                 f"{uri}: no file matches this pattern, looked for in {folder}{there}",
-                "Check input.uri; patterns have *, ? and [...], as in a shell.",
+                f"Check {INPUT.uri}; patterns have *, ? and [...], as in a shell.",
                 key="input.uri",
             )
         if uri.startswith("~"):
             raise InputError(f"{uri}: does not exist", "~ is not expanded: write the whole path.", key="input.uri")
         raise InputError(
             f"{uri}: does not exist",
-            f"Check input.uri; relative paths start at {os.getcwd()} (the current directory).",
+            f"Check {INPUT.uri}; relative paths start at {os.getcwd()} (the current directory).",
             key="input.uri",
         )
     if remote or os.path.isdir(uri) or uri.endswith(".zip"):
@@ -278,7 +279,7 @@ def check_no_paths(data: Any) -> None:
         raise InputError(
             "X is a list of paths, but an array is allowed",
             "Open and join them: dask.array.concatenate([dask.array.from_array(numpy.load(path, mmap_mode='r')) for path in X]), "
-            "or xarray.open_mfdataset(X)['NAME']; dpca run joins those that input.uri of its config names.",
+            f"or xarray.open_mfdataset(X)['NAME']; dpca run joins those that {INPUT.uri} of its config names.",
         )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.sources import foreign
 from dpca.sources.cf import described_by, text_of
 
@@ -66,7 +67,7 @@ def column_beside(name: str, path: str, axis: int, column: str, node: Callable[[
     if table is None:
         raise InputError(
             f"{name}: is no matrix of an AnnData container (X, layers/NAME, raw/X), so no table has column {column!r}",
-            "Leave input.features out, or name such a matrix in input.array.",
+            f"Leave {INPUT.features} out, or name such a matrix in {INPUT.array}.",
             key="input.features",
         )
     order = _attributes(node(table)).get("column-order", ())
@@ -74,7 +75,7 @@ def column_beside(name: str, path: str, axis: int, column: str, node: Callable[[
     if column not in columns or ".." in column:
         raise InputError(
             f"{name}: {table} has no column {column!r}; it has {', '.join(columns[:12]) or 'none'}",
-            "Set input.features.column to a boolean one of them.",
+            f"Set {INPUT.features.column} to a boolean one of them.",
             key="input.features",
         )
     return f"{table}/{column}"
@@ -201,7 +202,7 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
             key="input.uri",
         )
     problem = "which array? It holds" if array is None else f"has no array {array!r}; it holds"
-    raise InputError(f"{uri}: {problem} {listed}", "Set input.array to one of them.", key="input.array")
+    raise InputError(f"{uri}: {problem} {listed}", f"Set {INPUT.array} to one of them.", key="input.array")
 
 
 def _is_of_10x(arrays: Mapping[str, Any]) -> bool:

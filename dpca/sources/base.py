@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, NotSeenError, StorageError
+from dpca.settings import INPUT
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
@@ -161,18 +162,18 @@ class Layout:
                 f"a number from 0 to {len(self.shape) - 1}",
             )
             raise InputError(
-                f"{self.name}: samples_axis is {axis!r}, but "
+                f"{self.name}: {INPUT.samples_axis} is {axis!r}, but "
                 + (f"the array has dimensions {named}" if named else "the axes of the array have no names"),
                 f"Name one of them, or give {number}." if named else f"Give {number}.",
-                key="input.samples_axis",
+                key=INPUT.samples_axis,
             )
         if not self.shape:
             raise InputError(f"{self.name}: is a single value", "PCA needs samples and features.", key="input.uri")
         if not -len(self.shape) <= axis < len(self.shape):
             raise InputError(
-                f"{self.name}: samples_axis is {axis}, but the array has {len(self.shape)} axes, shape {self.shape}",
+                f"{self.name}: {INPUT.samples_axis} is {axis}, but the array has {len(self.shape)} axes, shape {self.shape}",
                 f"Give a number from 0 to {len(self.shape) - 1}.",
-                key="input.samples_axis",
+                key=INPUT.samples_axis,
             )
         return axis % len(self.shape)
 

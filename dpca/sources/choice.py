@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.sources.base import Source
 from dpca.sources.calendars import as_names
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.finding import LabelledAxis
 from dpca.sources.labels import Place, open_values
 
-KEY = "input.samples"
+KEY = INPUT.samples
 SHOWN = 5
 Numbers = NDArray[np.int64]
 Samples = Sequence[int | str] | slice | str
@@ -74,7 +75,7 @@ def _of_list(source: Source, axis: int, given: Sequence[int | str]) -> Numbers:
 
 def _read(source: Source, axis: int, path: str) -> Sequence[int | str]:
     """Choice in a file: numbers, of integers and of a mask, or labels."""
-    place, length = Place(path, key=KEY), source.layout.shape[axis]
+    place, length = Place(path, key=KEY.key), source.layout.shape[axis]
     stored, path = open_values(place), place.shown
     if len(stored.shape) != 1 or stored.shape[0] > length:
         raise InputError(
@@ -143,7 +144,7 @@ def _finder(source: Source, axis: int) -> Callable[[str], int]:
     if coordinate is None:
         raise _refused(
             f"labels, but the samples of {name} have no names",
-            "Give numbers from 0, or name the samples with input.sample_names.",
+            f"Give numbers from 0, or name the samples with {INPUT.sample_names}.",
         )
     labelled = LabelledAxis(coordinate.name, coordinate.values, coordinate.attributes)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.settings import INPUT, Setting
 from dpca.sources.coordinate import Parts, Vector
 from dpca.sources.finding import LabelledAxis
 from dpca.system import regular
@@ -58,7 +59,7 @@ class TextTable:
         """The numbers of the columns."""
         held = ", ".join(self._header[:20]) + (f" and {len(self._header) - 20} more" if len(self._header) > 20 else "")
         if not self.columns:
-            raise InputError(f"{self.path}: which column? It has {held}", f"Set {self.key}.column.", self.key)
+            raise InputError(f"{self.path}: which column? It has {held}", f"Set {Setting(self.key).column}.", self.key)
         for column in self.columns:
             near = difflib.get_close_matches(column, self._header, n=1)
             if self._header.count(column) != 1:
@@ -188,7 +189,7 @@ def matched(path: str, column: str, id_column: str, known: LabelledAxis, key: st
             f"{path}: has no row for {len(missing):,} of {len(names):,} samples in column {id_column!r}: "
             + ", ".join(map(repr, missing[:5]))
             + (" and others" if len(missing) > 5 else ""),
-            "Give each a row, or choose the samples that have one with input.samples.",
+            f"Give each a row, or choose the samples that have one with {INPUT.samples}.",
             key,
         )
     return np.array([found[number] for number in range(len(names))])

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
+from dpca.settings import OUTPUT, PREPROCESS
 from dpca.slabs import Box
 from dpca.units import NAME
 
-KEY = "output.groups"
+KEY = OUTPUT.groups
 MOST = 1000
 """More groups than this are labels of something else, most likely."""
 Ranges = Mapping[str, Sequence[int]]
@@ -93,32 +94,32 @@ def of_ranges(ranges: Ranges, shape: Sequence[int], axis: int, name: str) -> Fea
     for number, (group, (start, stop)) in enumerate(ranges.items()):
         if not 0 <= start < stop <= length:
             raise ConfigError(
-                f"{KEY}.ranges.{group} is [{start}, {stop}], but 0 to {length} along the axis of {length:,} features of {name} is allowed",
+                f"{KEY.ranges}.{group} is [{start}, {stop}], but 0 to {length} along the axis of {length:,} features of {name} is allowed",
                 "Give the first number, and the one behind the last.",
-                key=f"{KEY}.ranges.{group}",
+                key=f"{KEY.ranges.key}.{group}",
             )
         taken = numbers[start:stop]
         if (taken >= 0).any():
             first = start + int(np.argmax(taken >= 0))
             other = list(ranges)[int(numbers[first])]
             raise ConfigError(
-                f"{KEY}.ranges: feature {first} of {name} is in {other} and in {group}, but groups do not overlap",
+                f"{KEY.ranges}: feature {first} of {name} is in {other} and in {group}, but groups do not overlap",
                 "Give each feature one group.",
-                key=f"{KEY}.ranges.{group}",
+                key=f"{KEY.ranges.key}.{group}",
             )
         taken[...] = number
     if (numbers < 0).any():
         first = int(np.argmax(numbers < 0))
         raise ConfigError(
-            f"{KEY}.ranges: feature {first} of {name} is in no group, and {int((numbers < 0).sum()):,} are not in all",
+            f"{KEY.ranges}: feature {first} of {name} is in no group, and {int((numbers < 0).sum()):,} are not in all",
             "Give each feature a group.",
-            key=f"{KEY}.ranges",
+            key=KEY.ranges,
         )
     return _checked(FeatureLabels(tuple(ranges), _along(numbers, shape, axis), tuple(shape)), name)
 
 
 def of_labels(
-    labels: NDArray[Any], shape: Sequence[int], axis: int | None, name: str, place: str, key: str = KEY
+    labels: NDArray[Any], shape: Sequence[int], axis: int | None, name: str, place: str, key: str = KEY.key
 ) -> FeatureLabels:
     """Groups of features by a label for each of them, or for each along a feature axis.
 
@@ -132,7 +133,7 @@ def of_labels(
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InputError(
             f"{place}: the label of feature {int(np.argmax(np.isnan(labels.ravel())))} is NaN",
-            "Give each feature a label; leave features out with preprocess.filters.mask.",
+            f"Give each feature a label; leave features out with {PREPROCESS.filters.mask}.",
             key,
         )
     fitting = [number for number, length in enumerate(shape) if labels.shape == (length,)]
@@ -145,7 +146,7 @@ def of_labels(
         raise InputError(
             f"{place}: has labels of shape {labels.shape}, which does not fit {name}: {of}"
             + (", of which several are that long" if len(fitting) > 1 else ""),
-            f"Give a label for each feature, or for each along one axis, which {KEY}.axis names.",
+            f"Give a label for each feature, or for each along one axis, which {KEY.axis} names.",
             key,
         )
     found, first, numbers = np.unique(placed, return_index=True, return_inverse=True)

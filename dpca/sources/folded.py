@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate
@@ -36,14 +37,14 @@ class FoldedSource(View):
         layout, shape, axis = source.layout, tuple(shape), 1 - samples_axis
         if len(layout.shape) != 2:
             raise InputError(
-                f"{layout.name}: input.feature_shape is {list(shape)}, but the array has shape {layout.shape}, and only one axis "
+                f"{layout.name}: {INPUT.feature_shape} is {list(shape)}, but the array has shape {layout.shape}, and only one axis "
                 "of features can be given a shape",
                 "Leave it out: features keep the axes that the array has.",
                 key=KEY,
             )
         if math.prod(shape) != layout.shape[axis]:
             raise InputError(
-                f"{layout.name}: input.feature_shape is {list(shape)}, which is {math.prod(shape):,} features, but there are "
+                f"{layout.name}: {INPUT.feature_shape} is {list(shape)}, which is {math.prod(shape):,} features, but there are "
                 f"{layout.shape[axis]:,}",
                 "Give a shape of as many.",
                 key=KEY,

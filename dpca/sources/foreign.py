@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.system import regular
 
 HEAD_BYTES = 2**12
@@ -64,13 +65,13 @@ _FORMATS: Mapping[str, _Format] = {
         "an image of NIfTI",
         ".npy",
         _saved("nibabel", "[nibabel.load(one).get_fdata(dtype='f4') for one in [PATH]]"),
-        "Each image is a sample: name all of them in that list; of one image along time set input.samples_axis: 4.",
+        f"Each image is a sample: name all of them in that list; of one image along time set {INPUT.samples_axis.at(4)}.",
     ),
     ".mtx": _Format(
         "a sparse matrix in text",
         ".h5ad",
         "import anndata, scipy.io, scipy.sparse; anndata.AnnData(scipy.sparse.csr_matrix(scipy.io.mmread(PATH))).write_h5ad(MADE)",
-        "Where its columns are samples, as 10x has cells, set input.samples_axis: 1.",
+        f"Where its columns are samples, as 10x has cells, set {INPUT.samples_axis.at(1)}.",
     ),
     ".png": _Format("a picture", ".npy", _saved("PIL.Image", "[numpy.asarray(PIL.Image.open(one).convert('L')) for one in [PATH]]"), _PICTURE),
     ".jpg": _Format("a picture", ".npy", _saved("PIL.Image", "[numpy.asarray(PIL.Image.open(one).convert('L')) for one in [PATH]]"), _PICTURE),
@@ -117,7 +118,7 @@ def refusal(path: str, kind: str | None = None) -> InputError:
     problem = f"{path}: {'is' if kind == '10x' else read + ', but'} {form.what}"
     stem = _split(path)[0]
     made = f"{stem}{'-converted' if stem + form.made == path else ''}{form.made}"
-    remedy = f"Convert it by `{_command(form, path, made)}`, and set input.uri: {made}."
+    remedy = f"Convert it by `{_command(form, path, made)}`, and set {INPUT.uri.at(made)}."
     return InputError(problem, f"{remedy} {form.then}".strip(), key="input.uri")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.settings import INPUT, PREPROCESS
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.npy import file_facts, file_state
@@ -42,11 +43,11 @@ Texts = NDArray[Any]
 _WRONG = {
     NOT_DIPLOID: (
         "a call with another number of alleles than 2",
-        "Leave such variants out (X, Y, MT): preprocess.filters.chromosomes: autosomes.",
+        f"Leave such variants out (X, Y, MT): {PREPROCESS.filters.chromosomes.at('autosomes')}.",
     ),
     MULTIALLELIC: (
         "a call of a third allele",
-        "Set input.multiallelic: leave_out, or count, which counts all alleles but the first.",
+        f"{INPUT.multiallelic.set_to('leave_out')}, or count, which counts all alleles but the first.",
     ),
 }
 
@@ -60,7 +61,7 @@ def explained(value: float, of_calls: bool) -> tuple[str, str]:
     """
     other = (
         f"{value!r}",
-        "Give copies of one allele, from 0 to 2; name marks of missing calls in input.missing_values.",
+        f"Give copies of one allele, from 0 to 2; name marks of missing calls in {INPUT.missing_values}.",
     )
     return _WRONG.get(int(value), other) if of_calls and value == int(value) else other
 
@@ -158,7 +159,7 @@ def chosen_variants(
         chosen = _thinned(variants, chosen, min_distance)
     if not chosen.any():
         raise InputError(
-            f"{name}: none of {len(variants):,} variants is left by preprocess.filters",
+            f"{name}: none of {len(variants):,} variants is left by {PREPROCESS.filters}",
             "Loosen chromosomes, variants or min_distance.",
             key="preprocess.filters",
         )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
+from dpca.settings import INPUT
 from dpca.sources.anndata_layout import Sparse, beside_others, categories_of, chosen, names_beside, without_parts
 from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
@@ -108,7 +109,7 @@ class _Hdf5Reader(Reader):
             if not self._fill:
                 raise DataError(
                     f"{self.layout.name}: chunk {index} was never written, and absent_chunks is 'error'",
-                    "Write it, or set input.absent_chunks: fill to read it as the dataset's fill value "
+                    f"Write it, or set {INPUT.absent_chunks.at('fill')} to read it as the dataset's fill value "
                     f"({self.dataset.fillvalue}).",
                 )
 
@@ -184,7 +185,7 @@ class Hdf5Source(Source):
         if not os.path.samefile(dataset.file.filename, self._path):
             raise InputError(
                 f"{self._path}:{self._array}: is a link to another file, {dataset.file.filename}",
-                "Name that file in input.uri.",
+                f"Name that file in {INPUT.uri}.",
                 key="input.uri",
             )
         here = Path(self._path).resolve().parent

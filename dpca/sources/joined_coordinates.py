@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.sources.base import Layout, Reader, Source, same_auxiliaries
 from dpca.sources.calendars import Conversion, conversion, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate, Parts, difference
@@ -22,7 +23,7 @@ Gaps = Literal["error", "allow"]
 
 GAP = 1.5
 """A step in time from one file to the next is a gap if it is larger than the largest step within files, times this."""
-REMEDY = "Take it out of input.uri, or make it like the others."
+REMEDY = f"Take it out of {INPUT.uri}, or make it like the others."
 
 
 def check_same(layouts: Sequence[Layout], having: Sequence[str], remedy: str = REMEDY) -> None:
@@ -59,7 +60,9 @@ def check_and_join(
     found_gaps = list(_gaps(layouts, times, files[0].attributes)) if times else []
     if found_gaps and gaps == "error":
         raise InputError(
-            found_gaps[0], "Add the file that is missing between them, or set input.gaps: allow.", key="input.gaps"
+            found_gaps[0],
+            f"Add the file that is missing between them, or set {INPUT.gaps.at('allow')}.",
+            key="input.gaps",
         )
     return _joined(files), [one.conversion for one in files]
 
@@ -78,7 +81,7 @@ def _check_members(sources: Sequence[Source], axis: int) -> None:
             )
             raise InputError(
                 f"{source.layout.name}: has {what} in {sources[0].layout.name}, and members of an ensemble have the same samples",
-                "Take it out of input.uri, or choose the samples that all have.",
+                f"Take it out of {INPUT.uri}, or choose the samples that all have.",
                 key="input.members",
             )
 
@@ -242,7 +245,8 @@ def _gaps(layouts: Sequence[Layout], times: Sequence[_Extent], into: Mapping[str
                 "List the files in the order of their times; those of a pattern are sorted by name, as text."
                 if swapped
                 else "Leave out the samples, or the file, that are there twice."
-                + " Members of an ensemble, which have the same times, are joined by input.members: true." * alike,
+                + f" Members of an ensemble, which have the same times, are joined by {INPUT.members.at(True)}."
+                * alike,
                 key="input.members" if alike else "input.uri",
             )
         if step > GAP * usual:

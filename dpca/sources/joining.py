@@ -14,6 +14,7 @@ from itertools import accumulate
 import numpy as np
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.slabs import Cuts, common_chunks
 from dpca.sources.base import Layout, Source
 from dpca.sources.cf import same_units
@@ -46,7 +47,7 @@ def join(
     check_same(layouts, [f"{len(layout.shape)} axes" for layout in layouts])
     axis = layouts[0].axis_of(samples_axis)
     _check_layouts(layouts, axis)
-    check_same(layouts, [f"array {array}" for array in _arrays(sources)], "Name one of them in input.array.")
+    check_same(layouts, [f"array {array}" for array in _arrays(sources)], f"Name one of them in {INPUT.array}.")
     along, conversions = check_and_join(sources, axis, gaps, members)
     _check_alleles(sources)
     stops = list(accumulate(layout.shape[axis] for layout in layouts))
@@ -84,7 +85,7 @@ def _check_layouts(layouts: Sequence[Layout], axis: int) -> None:
         if not layout.shape[axis]:
             raise InputError(
                 f"{layout.name}: has no samples along axis {axis} of shape {layout.shape}",
-                "Take it out of input.uri, or write it again.",
+                f"Take it out of {INPUT.uri}, or write it again.",
                 key="input.uri",
             )
     for other, number in enumerate(map(str, range(len(layouts[0].shape)))):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError
+from dpca.settings import INPUT, Setting
 from dpca.sources import is_hdf5, list_arrays, netcdf3
 from dpca.sources.anndata_layout import categories_of
 from dpca.sources.base import Source
@@ -71,13 +72,15 @@ def labels_of(source: Source, axis: int, place: Place, ids: str | None = None) -
         return labels if source.chosen is None else labels[source.chosen]
     if place.column is None:
         raise InputError(
-            f"{place.shown}: key is {ids!r}, but no column of labels is named", f"Set {place.key}.column.", place.key
+            f"{place.shown}: key is {ids!r}, but no column of labels is named",
+            f"Set {Setting(place.key).column}.",
+            place.key,
         )
     known = labelled(source, axis)
     if known is None:
         raise InputError(
             f"{place.shown}: key is {ids!r}, but the samples of {source.layout.name} have no names to find there",
-            f"Give them names with input.sample_names, or leave {place.key}.key out if rows are in their order.",
+            f"Give them names with {INPUT.sample_names}, or leave {Setting(place.key + '.key')} out if rows are in their order.",
             f"{place.key}.key",
         )
     try:
@@ -124,7 +127,7 @@ def _unreadable(place: Place, cause: Exception) -> DpcaError:
         return cause
     return InputError(
         f"{place.shown}: labels can't be read{f' from {place.array}' if place.array else ''}: {_reason(cause)}",
-        f"Name a Zarr array, an HDF5 dataset (and {place.key}.array), a .npy, a text file with a label a line, or a table.",
+        f"Name a Zarr array, an HDF5 dataset (and {Setting(place.key).array}), a .npy, a text file with a label a line, or a table.",
         place.key,
     )
 
@@ -231,7 +234,9 @@ def _which(place: Place) -> InputError:
     held = ", ".join(item["path"] for item in list_arrays(place.uri)[:12]) or "no array"
     problem = "which array?" if place.array is None else f"has no array {place.array!r};"
     return InputError(
-        f"{place.shown}: {problem} it holds {held}", f"Set {place.key}.array to one of them.", key=f"{place.key}.array"
+        f"{place.shown}: {problem} it holds {held}",
+        f"Set {Setting(place.key).array} to one of them.",
+        key=f"{place.key}.array",
     )
 
 

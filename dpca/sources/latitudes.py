@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpca.errors import InputError
+from dpca.settings import PREPROCESS
 from dpca.sources.base import Reader, Region, Source, size_of
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.memory import MemorySource
@@ -77,7 +78,7 @@ def sqrt_cos_lat(source: Source, samples_axis: int) -> Source:
             f"{layout.name}: weights are sqrt_cos_lat, but {'no axis' if not found else 'more than one axis'} has latitudes "
             "(a coordinate with units degrees_north, or named lat or latitude, of an axis or, by the attribute coordinates, of "
             f"several); its feature axes are {named or 'without names'}",
-            "Name an array of weights: preprocess.weights: {uri: weights.npy}.",
+            f"Name an array of weights: {PREPROCESS.weights.at({'uri': 'weights.npy'})}.",
             key="preprocess.weights",
         )
     weights = SqrtCosLat(found[0], layout.name)
@@ -125,7 +126,7 @@ class _SqrtCosLatReader(ViewReader):
             raise InputError(
                 f"{self._view.of}: latitude {self._view.latitudes.name!r} at index {index} is {degrees[first]:g}, but -90 to 90 degrees "
                 "are allowed",
-                "Name an array of weights: preprocess.weights: {uri: weights.npy}.",
+                f"Name an array of weights: {PREPROCESS.weights.at({'uri': 'weights.npy'})}.",
                 key="preprocess.weights",
             )
         weights: F64 = np.sqrt(np.clip(np.cos(np.radians(degrees)), 0.0, 1.0))

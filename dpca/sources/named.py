@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.settings import Setting
 from dpca.sources.base import Layout, Reader, Source
 from dpca.sources.calendars import as_names, conversion, is_time
 from dpca.sources.cf import coordinate_of
@@ -103,7 +104,7 @@ def feature_axis(layout: Layout, samples_axis: int, key: str) -> int:
     axes = [axis for axis in range(len(layout.shape)) if axis != samples_axis]
     if len(axes) != 1:
         raise InputError(
-            f"{layout.name}: has {len(axes)} axes of features, and {key} is for one",
+            f"{layout.name}: has {len(axes)} axes of features, and {Setting(key)} is for one",
             "Leave it out: the axes of the array keep their own coordinates.",
             key,
         )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
+from dpca.settings import INPUT, Setting
 from dpca.sources import calendars, open_source
 from dpca.sources.columns import DELIMITERS
 from dpca.sources.credentials import without_credentials
@@ -50,8 +51,8 @@ def times_of(groups: Sequence[FeatureGroup], key: str) -> Times:
     name = groups[0].layout.name
     if group is None:
         raise InputError(
-            f"{name}: {key} needs the samples' dates or times, but its samples axis {groups[0].samples_axis} has no coordinate",
-            "Name the axis that has one with input.samples_axis, give dates such as 1999-02-28 with input.sample_names, or leave it out.",
+            f"{name}: {Setting(key)} needs the samples' dates or times, but its samples axis {groups[0].samples_axis} has no coordinate",
+            f"Name the axis that has one with {INPUT.samples_axis}, give dates such as 1999-02-28 with {INPUT.sample_names}, or leave it out.",
             key,
         )
     with group.source.open() as reader:
@@ -71,7 +72,7 @@ def cycle_of(times: Times, cycle: Cycle, key: str) -> NDArray[Any]:
     if times.dates is None:
         missing = " (cftime, which is not installed, could tell them)" * calendars.needs_cftime(times.attributes)
         raise InputError(
-            f"{times.name}: {key} is {cycle}, but the samples' times are no dates: their units are "
+            f"{times.name}: {Setting(key)} is {cycle}, but the samples' times are no dates: their units are "
             f"{times.attributes.get('units')!r}{missing}",
             "Dates have units such as days since 1850-01-01, or are text such as 1999-02-28; with other times, leave it out.",
             key,
@@ -81,7 +82,7 @@ def cycle_of(times: Times, cycle: Cycle, key: str) -> NDArray[Any]:
     lacking = next((date for date, part in zip(times.dates, parts, strict=True) if not part[needed]), None)
     if lacking is not None:
         raise InputError(
-            f"{times.name}: {key} is {cycle}, but a sample's date is {lacking}, which does not tell it",
+            f"{times.name}: {Setting(key)} is {cycle}, but a sample's date is {lacking}, which does not tell it",
             "Choose a coarser one: season or month.",
             key,
         )
@@ -103,7 +104,7 @@ def trend_of(times: Times, key: str, into: Mapping[str, Any] | None = None) -> t
     """
     if times.numbers is None:
         raise InputError(
-            f"{times.name}: {key} is a polynomial in time, but the samples have names, and no times",
+            f"{times.name}: {Setting(key)} is a polynomial in time, but the samples have names, and no times",
             "Give numbers or dates along the samples, or leave it out.",
             key,
         )
@@ -163,7 +164,7 @@ def covariates_of(
     if unknown:
         raise ConfigError(
             f"{shown}: {unknown[0]!r} is categorical, but the columns are {', '.join(columns)}",
-            f"Name some of these in {key}.categorical.",
+            f"Name some of these in {Setting(key).categorical}.",
             f"{key}.categorical",
         )
     axis = group.samples_axis

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.settings import INPUT
 from dpca.sources.base import Reader, Region, Source, size_of
 from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.genotypes import (
@@ -80,7 +81,7 @@ class VcfZarrSource(View):
         if multiallelic == "leave_out" and beside("variant_allele") is None:
             raise InputError(
                 f"{layout.name}: has no variant_allele beside it, which tells variants of more than two alleles",
-                "Set input.multiallelic: error, or count.",
+                f"{INPUT.multiallelic.set_to('error')}, or count.",
                 key="input.multiallelic",
             )
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
+from dpca.settings import PREPROCESS
 from dpca.slabs import Box
 from dpca.sources.base import Layout, Reader, Region, Source, describe
 from dpca.sources.coordinate import difference
@@ -223,6 +224,6 @@ def _unusable(layout: Layout, box: Box, values: F64, wrong: NDArray[np.bool_]) -
     return DataError(
         f"{layout.name}: the weight of feature {index} is {values[first]:g}, and {int(wrong.sum())} in region {describe(box)} are "
         "negative or not finite",
-        "Give weights of 0 or more; preprocess.filters.mask leaves features out.",
+        f"Give weights of 0 or more; {PREPROCESS.filters.mask} leaves features out.",
         key="preprocess.weights",
     )

@@ -22,6 +22,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
+from dpca.settings import INPUT
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
 from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, as_text, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
@@ -176,7 +177,7 @@ class _ZarrReader(Reader):
         if self._absent == "error":
             raise DataError(
                 f"{self.layout.name}: chunk {min(absent)!r} was never written, and absent_chunks is 'error'",
-                "Write it, or set input.absent_chunks: fill to read it as the array's fill value "
+                f"Write it, or set {INPUT.absent_chunks.at('fill')} to read it as the array's fill value "
                 f"({self._array.fill_value}).",
             )
         absent = self._store.absent
@@ -414,7 +415,7 @@ def open_zarr(
     shown, node = without_credentials(uri), open_node(uri, storage_options, library)
     secrets = Secrets.of(uri, storage_options)
     if array is not None and isinstance(node, zarr.Array):
-        raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
+        raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.")
     if isinstance(node, zarr.Group) and array in (None, CALLS) and isinstance(calls := node.get(CALLS), zarr.Array):
         return VcfZarrSource(
             ZarrSource(calls, f"{shown}:{CALLS}", absent_chunks, secrets),

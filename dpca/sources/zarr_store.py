@@ -19,6 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from dpca.errors import InputError, StorageError
+from dpca.settings import INPUT
 from dpca.sources.anndata_layout import Sparse, beside_others, without_parts
 from dpca.sources.credentials import CHAINED, Secrets, without_credentials
 from dpca.sources.genotypes import CALLS
@@ -258,7 +259,7 @@ def _none(uri: str, cause: Exception, shown: str, why: str) -> InputError:
     if isinstance(cause, PermissionError):
         return InputError(f"{shown}: can't be read: {cause.strerror}", "Check its permissions.", key="input.uri")
     if "://" in uri:
-        problem, remedy = f"{type(cause).__name__}: {why}", "Check the URL and input.storage_options."
+        problem, remedy = f"{type(cause).__name__}: {why}", f"Check the URL and {INPUT.storage_options}."
         if uri.endswith((".npy", ".h5", ".hdf5", ".nc")):
             remedy = "At a URL only Zarr can be read: copy the file here, or store it as Zarr."
         return InputError(f"{shown}: no Zarr array or group could be opened there: {problem}", remedy, key="input.uri")

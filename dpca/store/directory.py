@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from dpca.errors import InputError, LedgerError, OutputExistsError, writing
+from dpca.settings import OUTPUT, RESUME
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import RESTORE
 from dpca.store.unfinished import RUN, Begun
@@ -65,7 +66,7 @@ class ResultDirectory:
     def status(self) -> Path:
         return self.path / STATUS
 
-    def check_place(self, named: str = "output.path") -> None:
+    def check_place(self, named: str = str(OUTPUT.path)) -> None:
         """Refuse a path where no directory can be.
 
         Parameters
@@ -83,7 +84,7 @@ class ResultDirectory:
             if problem:
                 raise OutputExistsError(f"{place}: {problem}", f"Choose another {named}.", key="output.path")
 
-    def check_name(self, named: str = "output.path", exports: bool = True) -> None:
+    def check_name(self, named: str = str(OUTPUT.path), exports: bool = True) -> None:
         """Refuse the name of a file of another format, which would be a directory.
 
         Parameters
@@ -107,7 +108,7 @@ class ResultDirectory:
     def check_no_links(self) -> None:
         """Refuse a ledger that is a link, or has a link for the folder of a run, of a stage or of an array: others' files could be behind it."""
         inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.ledger.glob(depth))
-        durable.check_no_links((self.ledger, *inside), "Remove the link, or choose another output.path.")
+        durable.check_no_links((self.ledger, *inside), f"Remove the link, or choose another {OUTPUT.path}.")
 
     @property
     def ledger(self) -> Path:
@@ -161,7 +162,7 @@ class ResultDirectory:
         if foreign:
             raise OutputExistsError(
                 f"{self.path}: exists and holds other files ({', '.join(foreign[:3])})",
-                "Choose another output.path: dpca replaces nothing but its own results.",
+                f"Choose another {OUTPUT.path}: dpca replaces nothing but its own results.",
                 key="output.path",
             )
         batch = "dpca batch partition and dpca batch finalize" if (self.ledger / BATCH).exists() else ""
@@ -171,13 +172,13 @@ class ResultDirectory:
                 f"{self.path}: holds a result already{beside}",
                 f"Go on with that run with {batch or '--resume'}, or start it anew with --overwrite."
                 if beside
-                else "Choose another output.path, or replace it with --overwrite.",
+                else f"Choose another {OUTPUT.path}, or replace it with --overwrite.",
                 key="output.path",
             )
         if not overwrite and self.begun.exists():
             raise OutputExistsError(
                 f"{self.path}: holds an unfinished run (see dpca {'batch ' * bool(batch)}status {self.path})",
-                f"Go on with it with {batch or 'dpca run --resume'}, or start it anew with --overwrite.",
+                f"Go on with it with {batch or RESUME}, or start it anew with --overwrite.",
                 key="output.path",
             )
 
@@ -327,7 +328,7 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
         if (place / LEDGER).exists() or (place / STATUS).exists():
             raise InputError(
                 f"{place}: its run has not ended well (see dpca status {place})",
-                "Go on with it with dpca run --resume.",
+                f"Go on with it with {RESUME}.",
             ) from None
         raise InputError(f"{place}: is no result of dpca run", NAME_A_RESULT) from None
     except (OSError, ValueError) as cause:

@@ -14,6 +14,7 @@ from dpca.numerics.gram_matrix import GramMatrix, SummedFeatures
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
+from dpca.settings import INPUT, MODEL, OUTPUT
 from dpca.store.arrays import GROUP, Dims
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
@@ -221,7 +222,7 @@ def _missing(result: Result, name: str) -> InputError:
     return no_matrix(result, "", f"there is no {name}")
 
 
-AGAIN = "Run it again with output.gram: true and model.svd_solver: gram_eigh, and --overwrite."
+AGAIN = f"Run it again with {OUTPUT.gram.at(True)} and {MODEL.svd_solver.at('gram_eigh')}, and --overwrite."
 
 
 def no_matrix(result: Result, of_what: str, why: str, remedy: str = AGAIN, key: str = "", then: str = "") -> InputError:
@@ -239,7 +240,7 @@ def no_matrix(result: Result, of_what: str, why: str, remedy: str = AGAIN, key: 
         if n > most:
             remedy = (
                 f"That takes {describe_memory(needed)}; with {describe_memory(budget.bytes)}, {budget.origin}, up to about {most:,} samples fit: choose so "
-                "many with input.samples and model.svd_solver: gram_eigh, or run it where there is more memory."
+                f"many with {INPUT.samples} and {MODEL.svd_solver.at('gram_eigh')}, or run it where there is more memory."
             )
     return InputError(f"{result.name}: keeps no Gram matrix{of_what} ({why}){then}", remedy, key=key)
 

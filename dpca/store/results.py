@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.numerics.rotation import RotationResult
+from dpca.settings import OUTPUT
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import check_local
 from dpca.store.arrays import CONVENTION, GROUP, REGRESSION, REGRESSORS, Dims, of_group
@@ -244,7 +245,7 @@ class Result:
             return Fitted(mean, scale, weights, None, self.factor, self.regression)
         if self.named("components") not in self.arrays:
             raise InputError(
-                f"{self.name}: has no components", "Run it again with output.components: true, and --overwrite."
+                f"{self.name}: has no components", f"Run it again with {OUTPUT.components.at(True)}, and --overwrite."
             )
         return Fitted(mean, scale, weights, self.arrays[self.named("components")], self.factor, self.regression)
 

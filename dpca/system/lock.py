@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from dpca.errors import LockedError, OutputExistsError, writing
+from dpca.settings import OUTPUT
 from dpca.system import durable, regular
 
 BEAT_SECONDS = 2.0
@@ -69,7 +70,7 @@ class Lock:
                     )
                 raise LockedError(
                     f"{self._path}: a run is going on there, in {where}",
-                    "Wait for it (see dpca status), stop it, or choose another output.path.",
+                    f"Wait for it (see dpca status), stop it, or choose another {OUTPUT.path}.",
                     key="output.path",
                 )
             if self._make(number + 1) and self._alone(known | {held.get("owner")}):
@@ -141,7 +142,7 @@ class Lock:
             except PermissionError as cause:
                 raise OutputExistsError(
                     f"{shown}: may not be written: {cause.strerror}",
-                    f"Choose another {'--out' if self._out else 'output.path'}.",
+                    f"Choose another {'--out' if self._out else OUTPUT.path}.",
                     key="output.path",
                 ) from cause
             try:

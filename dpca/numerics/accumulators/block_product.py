@@ -17,6 +17,7 @@ from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.tallies import Corrections, Counts, Tally
 from dpca.numerics.panels import SlabPanel
 from dpca.numerics.weights import mean_of
+from dpca.settings import MODEL
 from dpca.types import F64
 
 BLOCK_BYTES = 2**22
@@ -144,7 +145,7 @@ def finite(product: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(product).all():
         raise PrecisionError(
             f"values too large for products in {product.dtype}: their sums overflow",
-            "Set model.precision: double, or store the data in other units.",
+            f"{MODEL.precision.set_to('double')}, or store the data in other units.",
         )
     return product
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.gram import BLOCK, GramAccumulator
 from dpca.numerics.accumulators.tallies import FeatureTally, Tally
+from dpca.settings import MODEL
 from dpca.types import F64
 
 READ_BYTES = 2**23
@@ -59,7 +60,7 @@ class Border(GramAccumulator):
         if not (finite and np.isfinite(sums).all()):
             raise PrecisionError(
                 f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
-                "Set model.precision: double, or store the data in other units.",
+                f"{MODEL.precision.set_to('double')}, or store the data in other units.",
             )
         self.sums += sums
         return False

@@ -33,6 +33,7 @@ from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
 from dpca.numerics.panels import SlabPanel
 from dpca.numerics.sketch import norms
+from dpca.settings import MODEL
 from dpca.types import F64
 
 EXACT = {4: 2.0**24, 8: 2.0**53}
@@ -89,7 +90,7 @@ class GramAccumulator:
             if not np.isfinite(diagonal).all():
                 raise PrecisionError(
                     f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
-                    "Set model.precision: double, or store the data in other units.",
+                    f"{MODEL.precision.set_to('double')}, or store the data in other units.",
                 )
             largest = max(largest, float(diagonal.max()))
         return largest < EXACT[matrix.dtype.itemsize]
