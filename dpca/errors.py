@@ -41,22 +41,22 @@ class DpcaError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened, in the words of the reader."""
+        """The sentence about what happened, in the words of the reader."""
         return self._surface.words(self.marked_message)
 
     @property
     def remedy(self) -> str:
-        """What to do, in the words of the reader."""
+        """The advice, in the words of the reader."""
         return self._surface.words(self.marked_remedy)
 
     @property
     def marked_message(self) -> str:
-        """What happened, with marks of settings."""
+        """The sentence, with marks of settings."""
         return str(self.args[0])
 
     @property
     def marked_remedy(self) -> str:
-        """What to do, with marks of settings."""
+        """The advice, with marks of settings."""
         return str(self.args[1])
 
     @property
