@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +65,7 @@ class DpcaError(Exception):
 
     def saying(self, message: str, remedy: str | None = None, key: str | Setting | None = None) -> Self:
         """This error in other words, or about another key; what else it has stays."""
-        said = copy.copy(self)
+        said = self._again()
         at = self.key if key is None else key
         said.args = (
             message,
@@ -82,9 +81,15 @@ class DpcaError(Exception):
 
     def for_readers_of(self, surface: Surface) -> Self:
         """This error in the words of a place where settings are given."""
-        said = copy.copy(self)
+        said = self._again()
         said._surface = surface
         return said
+
+    def _again(self) -> Self:
+        # Not copy.copy: a library that makes errors picklable, as Dask's do, lets copies share what they hold.
+        again = type(self).__new__(type(self), *self.args)
+        again.__dict__.update(self.__dict__)
+        return again
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message

@@ -46,6 +46,11 @@ def _mark(*parts: Any) -> str:
     return f"{_BEGIN}{json.dumps(parts, ensure_ascii=False)}{_END}"
 
 
+def either(in_yaml: str, in_python: str) -> str:
+    """Words that differ where a config or a command is written, and in Python."""
+    return _mark("", in_yaml, in_python)
+
+
 INPUT, PREPROCESS, MODEL, OUTPUT, COMPUTE = map(Setting, ("input", "preprocess", "model", "output", "compute"))
 RESUME = Setting("resume")
 """The option that goes on with a run."""
@@ -80,6 +85,8 @@ class Surface:
         return _MARK.sub(lambda mark: self._words(*json.loads(mark[1])), text)
 
     def _words(self, key: str, *given: Any) -> str:
+        if not key:
+            return str(given[self.python])
         if not given:
             return self.name(key)
         verb = ("Pass " if self.python else "Set ") if len(given) > 1 else ""
@@ -89,7 +96,12 @@ class Surface:
 YAML = Surface()
 PYTHON = Surface(
     python=True,
-    names={"compute.scratch": "store", "preprocess.sample_weights": "sample_weight", "output.gram": "keep_gram"},
+    names={
+        "compute.scratch": "store",
+        "preprocess.sample_weights": "sample_weight",
+        "preprocess.sample_weights.kind": "sample_weight_kind",
+        "output.gram": "keep_gram",
+    },
 )
 
 

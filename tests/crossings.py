@@ -31,6 +31,8 @@ from dpca.system import durable
 from tests.commands.calls import dpca as command
 from tests.genotypes.cohorts import Cohort, assert_same_vectors, write_plink
 
+MARK = re.compile("[\ue000-\uf8ff]")
+"""A setting in a text that no one has named for the reader."""
 N, NEW, Y, X = 6, 2, 4, 6
 ALL = N + NEW
 FEATURES = (Y, X)
@@ -399,6 +401,7 @@ def said(*arguments: Any) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = command(*arguments)
+    assert not MARK.search(out.getvalue() + err.getvalue()), "a setting without a name"
     return code or 0, out.getvalue(), err.getvalue()
 
 

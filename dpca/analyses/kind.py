@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, InstanceOf, ValidationError
+from pydantic import Field, InstanceOf
 from pydantic.json_schema import SkipJsonSchema
 
 from dpca.analyses.answers import Answer
 from dpca.analyses.samples import By, Samples
-from dpca.config.explaining import explain
+from dpca.config.given import made_of
 from dpca.config.inputs import ArrayFile, Covariates, Names, Part, RowKey, Section, Text
 from dpca.config.schema import AUTO, DEFAULT_COMPONENTS
 from dpca.derived.pca import UpTo
@@ -37,6 +37,8 @@ Components = Annotated[
     ),
 ]
 """A number of components."""
+UNDER = ("analyses", "model")
+"""The section of a config that arguments of an analysis are, for words of what is allowed."""
 Contents = dict[str, Any]
 """What a report shows of an analysis: `figures`, `figures_caption`, `table`, `scores`, `scores_caption`, and tables `beside`."""
 
@@ -177,7 +179,7 @@ class Kind(Section):
     @classmethod
     def of(cls, **settings: Any) -> Self:
         """The analysis with the arguments of a Python program."""
-        return made_of(cls, {"kind": cls.called(), **settings})
+        return made_of(cls, {"kind": cls.called(), **settings}, UNDER)
 
     @classmethod
     def takes(cls, name: str, given: type) -> bool:
@@ -243,20 +245,6 @@ def most_of(asked: int | Literal["auto"] | None, n: int) -> int:
     return n if asked is None else DEFAULT_COMPONENTS if asked == AUTO else asked
 
 
-Settings = TypeVar("Settings", bound=Section)
-
-
-def made_of(model: type[Settings], arguments: dict[str, Any]) -> Settings:
-    """The settings that arguments of a Python program are."""
-    values = {name: _plain(value) for name, value in arguments.items()}
-    try:
-        return model.model_validate(values)
-    except ValidationError as errors:
-        message, remedy = explain(errors, values, {}, "", model, ("analyses", "model"))
-        key = str(errors.errors()[0]["loc"][0])
-        raise ConfigError(message.removeprefix(": "), remedy, key) from None
-
-
 @contextmanager
 def in_setting(key: str) -> Iterator[None]:
     """Complete the key of an error of this block."""
@@ -265,12 +253,3 @@ def in_setting(key: str) -> Iterator[None]:
     except DpcaError as error:
         whole = error.key if error.key.startswith("analyses.") else f"{key}.{error.key}".rstrip(".")
         raise error.saying(error.marked_message, key=whole) from error.__cause__
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python, and sequences as lists."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one) for one in value]
-    return value

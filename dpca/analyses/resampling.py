@@ -11,9 +11,10 @@ from pydantic import Field
 
 from dpca.analyses.answers import COMPONENT, DRAW, LIMIT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis, in_order
-from dpca.analyses.kind import Labels, made_of
+from dpca.analyses.kind import UNDER, Labels
 from dpca.analyses.samples import By, Samples
 from dpca.analyses.statistics import labels_of, of_all_rows, unweighted
+from dpca.config.given import made_of
 from dpca.config.inputs import Names, Section
 from dpca.derived.gram import matrix_of
 from dpca.derived.resampling import Bootstrap, LeaveOut, Resampled, Scheme, cut, resampled
@@ -81,7 +82,7 @@ class Resampling(Section):
     @classmethod
     def of(cls, **arguments: Any) -> Resampling:
         """The settings with the arguments of a Python program."""
-        return made_of(cls, arguments)
+        return made_of(cls, arguments, UNDER)
 
     @property
     def labels(self) -> By:

@@ -14,19 +14,16 @@ from numpy.typing import NDArray
 from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
-from dpca.config.schema import AUTO, DEFAULT_COMPONENTS, FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
-from dpca.config.together import folds_of
-from dpca.derived.regressors import Design
+from dpca.config.requested import model_of
+from dpca.config.schema import FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
-from dpca.kernels.kernel import Kernels
 from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.methods.regressed import design_of
 from dpca.numerics.ladder import Rung
-from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.planning.cuts import check_axis
 from dpca.planning.disk import check_room_for_result
@@ -110,7 +107,14 @@ def prepared(
         with loaded.located():
             # A Gram matrix that is kept is of what a regression has left.
             design = None if gram is not None else design_of(config.preprocess.regress_out, groups)
-            model, scratch = model_of(config, groups, design), scratch_of(config)
+            preprocess, scratch = config.preprocess, scratch_of(config)
+            model = model_of(
+                config,
+                groups,
+                sample_weights=_sample_weights_of(preprocess.sample_weights, groups[0].source),
+                reference=_reference_of(preprocess.scale, groups[0]),
+                design=design,
+            )
             if extends is not None:
                 model = replace(model, known=extends.known)
             components = config.output.components and model.kernels is None
@@ -312,52 +316,6 @@ def beside(output: str) -> Path:
             key="output.path",
         )
     return place.with_name(f"{place.name}.slurm")
-
-
-def kernels_of(config: Config) -> Kernels | None:
-    """The kernels that a configuration asks for; None for PCA."""
-    asked = config.model
-    if asked.kind == "pca":
-        return None
-    settings = {name: getattr(asked, name) for name in ("kernel", "gamma", "degree", "coef0")}
-    names, gammas, degrees, coef0s = (tuple(v) if isinstance(v, list) else (v,) for v in settings.values())
-    return Kernels(
-        names,
-        gammas,
-        degrees,
-        coef0s,
-        sweep=any(isinstance(value, list) for value in settings.values()),
-        about_mean=config.preprocess.center,
-        alpha=asked.alpha,
-        fit_inverse_transform=asked.fit_inverse_transform,
-    )
-
-
-def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
-    """The model of a configuration, with the defaults that depend on the data filled in."""
-    n_samples, n_features = groups[0].n_samples, sum(group.n_features for group in groups)
-    preprocess, asked, kernels = config.preprocess, config.model, kernels_of(config)
-    n_components = asked.n_components
-    if n_components == AUTO:
-        n_components = min(DEFAULT_COMPONENTS, n_samples, n_samples if kernels else n_features)
-    return Model(
-        n_components,
-        # Kernels that need the mean get it back; data are streamed about it, which keeps the digits of distances.
-        Rules.of(preprocess.model_dump(), asked.ddof, center=preprocess.center or kernels is not None),
-        precision=asked.precision,
-        solver=asked.svd_solver,
-        effective_samples=asked.effective_samples,
-        whiten=asked.whiten,
-        kernels=kernels,
-        sample_weights=_sample_weights_of(preprocess.sample_weights, groups[0].source),
-        reference=_reference_of(preprocess.scale, groups[0]),
-        design=design,
-        block_scaling=preprocess.block_scaling,
-        n_folds=folds_of(config),
-        rotation=None if asked.rotation is None else asked.rotation.asked,
-        spectrum=config.output.spectrum,
-        iteration=asked.block_krylov.asked,
-    )
 
 
 def _reference_of(scale: str | Binomial, of: FeatureGroup) -> NDArray[np.float64] | None:

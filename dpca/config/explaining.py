@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
+from dpca.config.allowed import ALLOWED, REMEDIES, meant
 from dpca.config.reference import words_of
-from dpca.config.schema import ALLOWED, REMEDIES
 from dpca.errors import DpcaError
+from dpca.settings import Setting, either
 from dpca.sources.credentials import without_secrets
 from dpca.units import NAME, PLAIN
 
@@ -26,7 +27,7 @@ Path_ = tuple[str | int, ...]
 Model = type[BaseModel]
 
 _WORDS = {
-    "bool_type": "true or false (yes and no are text in YAML 1.2)",
+    "bool_type": either("true or false (yes and no are text in YAML 1.2)", "True or False"),
     "int_type": "an integer",
     "int_from_float": "an integer",
     "float_type": "a number",
@@ -36,6 +37,7 @@ _WORDS = {
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a mapping of keys",
+    "none_required": either("null", "None"),
 }
 """Allowed values in words, by pydantic's type of error, where its own message uses terms of Python."""
 
@@ -45,6 +47,8 @@ _PATTERNS = {
 }
 """What texts of these patterns are."""
 
+_FIRST: Mapping[Path_, Path_] = {("input",): ("uri",), ("output",): ("path",)}
+"""The key to begin with in a section that is missing."""
 _NO_MAPPING = frozenset(["model_type", "model_attributes_type"])
 _NO_KIND = frozenset(["union_tag_invalid", "union_tag_not_found"])
 
@@ -63,78 +67,87 @@ def explain(
     ----------
     values : what was read
     marks : file:line:column of each value, and of each key with <key> behind it
-    name : the file
+    name : the file; empty where the values are arguments of Python
     model : what the values are of
     under : the section of a config that they are, where they are not a whole one
     """
+
+    def at(place: Path_) -> str:
+        """The beginning of a line: where in the file it is."""
+        where = marks.get(place, name)
+        return f"{where}: " if where else ""
+
+    def named(place: Path_) -> str:
+        """A key as the reader writes it; keys of one section are arguments, and no settings."""
+        whole = ".".join(map(str, place))
+        return whole if under or not whole else str(Setting(whole))
+
     lines: dict[Path_, str] = {}
     remedies: dict[Path_, str] = {}
     absent_ones, unfinished = set[Path_](), set[Path_]()
-    meant: list[Path_ | None] = []
+    renamed: list[Path_ | None] = []
     for error in errors.errors():
         if error["type"] == "is_instance_of":  # what only a Python program can give, beside what a file can
             continue
         path, value = _existing(error, values)
-        key = ".".join(map(str, path)) or "the file"
+        key = named(path) or "the file"
         if error["type"] in _NO_KIND:
             tag, kinds = _tags(options_at(path, model, values))
             near = _near(tag, [each for each in value if each not in keys_at(path, model, values)])
             if near and tag not in value:
-                at = marks.get((*path, near, "<key>"), name)
-                lines[(*path, near)] = f"{at}: unknown key {key}.{near} (allowed: {tag}, which is missing)"
-                remedies[(*path, near)] = f"Did you mean {key}.{tag}?"
+                lines[(*path, near)] = (
+                    f"{at((*path, near, '<key>'))}unknown key {named((*path, near))} (allowed: {tag}, which is missing)"
+                )
+                remedies[(*path, near)] = f"Did you mean {named((*path, tag))}?"
             elif tag not in value:
-                lines[path] = f"{marks.get(path, name)}: {key}.{tag} is missing (allowed: {', '.join(kinds)})"
-                remedies[path] = f"Set {key}.{tag} to one of them."
+                lines[path] = f"{at(path)}{named((*path, tag))} is missing (allowed: {', '.join(kinds)})"
+                remedies[path] = f"Set {named((*path, tag))} to one of them."
             else:
                 path, found = (*path, tag), value[tag]
                 lines[path] = (
-                    f"{marks.get(path, name)}: {key}.{tag} is {_shown(found, tag)}, but one of {', '.join(kinds)} is allowed"
+                    f"{at(path)}{named(path)} is {_shown(found, tag)}, but one of {', '.join(kinds)} is allowed"
                 )
                 close = _near(found, kinds)
                 remedies[path] = f"Did you mean {close}?" if close else "Write one of them."
         elif error["type"] in ("extra_forbidden", "invalid_key"):
             allowed = keys_at(path[:-1], model, values)
-            lines[path] = (
-                f"{marks.get((*path[:-1], str(path[-1]), '<key>'), name)}: unknown key {key} (allowed: {', '.join(allowed)})"
-            )
+            lines[path] = f"{at((*path[:-1], str(path[-1]), '<key>'))}unknown key {key} (allowed: {', '.join(allowed)})"
             where = _meant(path, model, values)
-            meant.append(where)
-            said = (
-                "Leave it out, or write one that is allowed."
-                if where is None
-                else f"Did you mean {'.'.join(map(str, where))}?"
-            )
+            renamed.append(where)
+            said = "Leave it out, or write one that is allowed." if where is None else f"Did you mean {named(where)}?"
             remedies[path] = said
         elif error["type"] == "missing":
             owner, path = path, (*path, error["loc"][-1])
             absent_ones.add(path)
-            absent = ".".join(map(str, path))
-            absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
-            lines[path] = f"{marks.get(owner, name)}: {absent} is missing"
+            absent = named((*path, *_FIRST.get(path, ())))
+            lines[path] = f"{at(owner)}{absent} is missing"
             remedies[path] = f"Set {absent}{_words_of(path, model, values)}."
         elif isinstance(ours := error.get("ctx", {}).get("error"), DpcaError):
-            lines[path], remedies[path] = f"{marks.get(path, name)}: {key}: {ours.message}", ours.remedy
+            lines[path], remedies[path] = f"{at(path)}{key}: {ours.marked_message}", ours.marked_remedy
         elif error["type"] == "value_error" and _of_any(path) not in ALLOWED:  # of a check of our own, which says all
-            lines[path] = f"{marks.get(path, name)}: {key}: {error['msg'].removeprefix('Value error, ')}"
+            lines[path] = f"{at(path)}{key}: {error['msg'].removeprefix('Value error, ')}"
         else:
             options, of_any = options_at(path, model, values), _of_any((*under, *path))
             allowed_ = _allowed(error, options)
             if of_any in ALLOWED:
                 lines.pop(path, None)
                 allowed_ = ALLOWED[of_any]
-            if close := _near(value, _texts(options)):
+            if habit := meant(of_any, value):
+                remedies[path] = habit
+            elif close := _near(value, _texts(options)):
                 remedies[path] = f"Did you mean {close}?"
             elif of_any in REMEDIES:
                 remedies[path] = REMEDIES[of_any]
-            elif without_secrets(value, key) == value and (hint := _rewritten(error["type"], value, path, options)):
+            elif without_secrets(value, _of_any(path)) == value and (
+                hint := _rewritten(error["type"], value, path, options)
+            ):
                 remedies[path] = hint
-            text = f"{marks.get(path, name)}: {key} is {_shown(value, key)}, but "
+            text = f"{at(path)}{key} is {_shown(value, _of_any(path))}, but "
             # pydantic reports each member of a union by itself: one line lists them all.
             lines[path] = f"{lines[path]} or {allowed_}" if path in lines else text + allowed_
             unfinished.add(path)
     for path in list(lines):
-        if (path in meant and path in absent_ones) or any(
+        if (path in renamed and path in absent_ones) or any(
             other != path and other[: len(path)] == path for other in lines
         ):
             del lines[path]  # a key that is written otherwise, or errors inside it are more specific
@@ -383,7 +396,7 @@ def _yaml(value: Any) -> str:
 
 
 def _shown(value: Any, key: str) -> str:
-    return "empty" if value is None else repr(without_secrets(value, key))
+    return either("empty", "None") if value is None else repr(without_secrets(value, key))
 
 
 def _of_any(path: Path_) -> str:

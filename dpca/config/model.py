@@ -144,6 +144,12 @@ class Model:
                 ),
                 key="model.n_components",
             )
+        if n_groups == 1 and self.block_scaling != "none":
+            raise ConfigError(
+                f"{PREPROCESS.block_scaling} is {self.block_scaling}, which scales inputs against each other, but there is one input",
+                "Give several, with a name each, or leave it out.",
+                key="preprocess.block_scaling",
+            )
         if (n_groups > 1 or self.n_folds) and self.solver == "covariance_eigh":
             raise ConfigError(
                 f"svd_solver is 'covariance_eigh', but groups of features (inputs side by side, {OUTPUT.groups}, bi_cross_validation) each "

@@ -27,7 +27,7 @@ from dpca.config.inputs import (
 )
 from dpca.config.rotation import Rotation
 from dpca.numerics.block_krylov import Iteration
-from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, Rule
+from dpca.numerics.dimension import Rule
 from dpca.numerics.panels import BlockScaling, Convention, Missing, Spread
 from dpca.sources.regressors import Cycle
 from dpca.units import WALLTIME
@@ -549,63 +549,6 @@ class Config(Section):
         if isinstance(model, dict) and model.get("kind") == "kernel_pca" and isinstance(preprocess, dict):
             return {**values, "preprocess": {"center": False, **preprocess}}
         return values
-
-
-_AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
-
-ALLOWED = {
-    "input": "a mapping of the keys of an input, or a list of two or more of these mappings",
-    "preprocess.regress_out.trend": "an integer of 1 or more, the degree of a polynomial",
-    "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
-    "preprocess.filters.mask": "an array {uri: PATH}",
-    "preprocess.filters.chromosomes": "autosomes, or a list of chromosomes such as [1, 2, X]",
-    "preprocess.filters.variants": "a list of ids, or the path of a file with one a line",
-    "analyses.model.alpha": "auto, a number above 0 or a list of them",
-    "preprocess.scale": "none, std, pareto, range, or {binomial: plink2}, {binomial: smartpca}, {binomial: snprelate}",
-    "preprocess.scale.reference": "a list of numbers and labels, {start: 0, stop: 100, step: 2}, or the path of a file",
-    "input.name": "a letter, and then letters, digits, - and _",
-    "input.weights": "sqrt_cos_lat, or an array {uri: PATH}",
-    "input.mask": "an array {uri: PATH}",
-    "input.uri": "text without control characters (such as line breaks), or a list of such text,",
-    "input.samples_axis": "an integer such as 0, or a dimension's name",
-    "input.samples": "a list of numbers and labels, {start: 0, stop: 100, step: 2}, or the path of a file",
-    "input.feature_shape": "a list of two integers or more, each of 1 or more, such as [112, 92]",
-    "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",
-    "compute.cluster": "local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...}",
-    "compute.workers": "auto or an integer of 1 or more",
-    "compute.memory": f"auto or {_AMOUNT}",
-    "compute.cluster.slurm.memory": _AMOUNT,
-    "compute.cluster.slurm_runner.memory": _AMOUNT,
-    "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
-    + ", ".join((AUTO, *RULES, BI_CROSS_VALIDATION)),
-    "output.groups": "{labels: {uri: PATH}}, {ranges: {NAME: [0, 500], OTHER: [500, 900]}}, {validation: 8}, or an integer from 2 to 64",
-    "compute.cluster.slurm.walltime": "a time such as '04:00:00' (hours:minutes:seconds)",
-    "model.kernel": "linear, poly, rbf, sigmoid, cosine, precomputed or a list of them",
-    "model.gamma": "a number from 0, median, null or a list of them",
-    "model.degree": "a number from 0 or a list of them",
-    "model.coef0": "a number or a list of them",
-    "model.fit_inverse_transform": "true, false or fixed_point",
-}
-"""Allowed values in words, where the messages for the members of a union would be unclear."""
-
-_WRITE_AMOUNT = "Write a number with a point, and a unit; 1 MiB is the least."
-
-REMEDIES = {
-    "input": "Write input: {uri: PATH}.",
-    "output": "Write output: {path: DIRECTORY}.",
-    "input.sample_names": "Write sample_names: {uri: PATH}.",
-    "input.feature_names": "Write feature_names: {uri: PATH}.",
-    "model.labels": "Write labels: {uri: PATH}.",
-    "model.rotation": "Write rotation: {kind: varimax}.",
-    "preprocess.regress_out": "Write regress_out: {seasonal_cycle: month, trend: 1}, or one of them.",
-    "preprocess.weights": "Write weights: {uri: PATH}.",
-    "preprocess.sample_weights": "Write sample_weights: {uri: PATH}.",
-    "compute.cluster": "Write slurm: {cores: 8, memory: 32 GiB, walltime: '04:00:00', maximum: 40} under cluster, or the like.",
-    "compute.memory": _WRITE_AMOUNT,
-    "compute.cluster.slurm.memory": _WRITE_AMOUNT,
-    "compute.cluster.slurm_runner.memory": _WRITE_AMOUNT,
-}
-"""Remedies for errors that need more than a corrected value."""
 
 
 def schema() -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from dpca.config.inputs import Section
 from dpca.config.schema import (
     N_FOLDS,
     OF_KERNELS,
@@ -28,9 +30,14 @@ def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
     _check_place(config)
     _check_inputs(config)
+    check_analysis(config)
+
+
+def check_analysis(config: Config) -> None:
+    """Refuse keys of preprocessing, model and output that contradict each other."""
     _check_groups(config)
     if config.preprocess.regress_out is not None:
-        _check_regress_out(config.preprocess.regress_out, config.preprocess)
+        _check_regress_out(config.preprocess.regress_out)
     if config.model.rotation is not None:
         _check_rotation(config)
     if config.model.kind == "pca":
@@ -52,20 +59,13 @@ def _check_rotation(config: Config) -> None:
         )
 
 
-def _check_regress_out(asked: RegressOut, preprocess: Preprocess) -> None:
-    """What is subtracted is something, and beside the mean."""
+def _check_regress_out(asked: RegressOut) -> None:
+    """What is subtracted is something."""
     if asked == RegressOut():
         raise ConfigError(
             f"{PREPROCESS.regress_out} is empty, but one of seasonal_cycle, trend and covariates is needed",
-            "Write regress_out: {seasonal_cycle: month}, or leave it out.",
+            f"{PREPROCESS.regress_out.set_to({'seasonal_cycle': 'month'})}, or leave it out.",
             key="preprocess.regress_out",
-        )
-    if not preprocess.center:
-        raise ConfigError(
-            f"{PREPROCESS.regress_out} is set and {PREPROCESS.center} is false, but the mean is among what is fitted: a seasonal cycle is "
-            "the mean of each month",
-            f"Leave {PREPROCESS.center} out.",
-            key="preprocess.center",
         )
 
 
@@ -95,17 +95,22 @@ def _check_groups(config: Config) -> None:
             f"Leave {OUTPUT.groups} out; dpca derive has kernels of groups.",
             key="output.groups",
         )
-    n_folds = folds_of(config)
-    reasons = {
-        "preprocess.block_scaling": config.preprocess.block_scaling != "none"
-        and "it scales inputs after the pass, which groups of all of them mix",
-        "preprocess.missing": config.preprocess.missing == "pairwise"
-        and "whose matrices are of no samples that could be left out",
-    }
-    for key, reason in reasons.items():
-        if n_folds and reason:
-            what = f"model.n_components: {rule}" if rule == BI_CROSS_VALIDATION else "output.groups.validation"
-            raise ConfigError(f"{what} is not defined with {key}: {reason}", f"Leave {key} out, or the other.", key=key)
+    preprocess, of_folds = config.preprocess, folds_of(config)
+    what = MODEL.n_components.at(rule) if rule == BI_CROSS_VALIDATION else str(OUTPUT.groups.validation)
+    reasons = (
+        (
+            PREPROCESS.block_scaling,
+            preprocess.block_scaling != "none",
+            "it scales inputs after the pass, which groups of all of them mix",
+        ),
+        (PREPROCESS.missing, preprocess.missing == "pairwise", "its matrices are of no samples that could be left out"),
+    )
+    for setting, is_set, reason in reasons:
+        if of_folds and is_set:
+            with_what = setting.at(getattr(preprocess, setting.key.rpartition(".")[2]))
+            raise ConfigError(
+                f"{what} is not defined with {with_what}: {reason}", f"Leave {setting} out, or the other.", setting
+            )
 
 
 def folds_of(config: Config) -> int:
@@ -134,13 +139,6 @@ def _check_inputs(config: Config) -> None:
                     f"Set {where} instead." if where else "Leave it out.",
                     key=f"input.{key}",
                 )
-        if config.preprocess.block_scaling != "none":
-            raise ConfigError(
-                f"{PREPROCESS.block_scaling} is {config.preprocess.block_scaling}, which scales inputs against each other, but "
-                "there is one input",
-                "Give a list of inputs with a name each, or leave it out.",
-                key="preprocess.block_scaling",
-            )
         return
     names: list[str] = []
     for number, one in enumerate(config.input):
@@ -209,16 +207,10 @@ def _check_kernels(config: Config) -> None:
                 f"Leave {getattr(MODEL, key)} out, or set {MODEL.kernel} to {' or '.join(having)}.",
                 key=f"model.{key}",
             )
-    if model.svd_solver not in ("auto", "gram_eigh"):
-        raise ConfigError(
-            f"{MODEL.svd_solver} is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
-            f"Leave {MODEL.svd_solver} out.",
-            key="model.svd_solver",
-        )
     if model.fit_inverse_transform == "fixed_point" and names != ["rbf"]:
         raise ConfigError(
             f"{MODEL.fit_inverse_transform} is fixed_point, which is for rbf, but {MODEL.kernel} is {model.kernel}",
-            f"Set it to true, or {MODEL.kernel.at('rbf')}.",
+            f"{MODEL.fit_inverse_transform.set_to(True)}, or {MODEL.kernel.at('rbf')}.",
             key="model.fit_inverse_transform",
         )
     if model.fit_inverse_transform == "fixed_point" and not config.output.gram:
@@ -227,6 +219,10 @@ def _check_kernels(config: Config) -> None:
             f"Leave {OUTPUT.gram} out.",
             key="output.gram",
         )
+
+
+def _shown(value: Any) -> str:
+    return "set" if isinstance(value, Section) else repr(value)
 
 
 def _check_precomputed(config: Config) -> None:
@@ -251,14 +247,15 @@ def _check_precomputed(config: Config) -> None:
     for key, plain in plain_of.items():
         if getattr(preprocess, key) != plain:
             raise ConfigError(
-                f"{getattr(PREPROCESS, key)} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",
+                f"{getattr(PREPROCESS, key)} is {_shown(getattr(preprocess, key))}, but the input is a kernel matrix, which has no features",
                 f"Leave {getattr(PREPROCESS, key)} out: the matrix is centred in any case.",
                 key=f"preprocess.{key}",
             )
     if model.fit_inverse_transform:
         raise ConfigError(
-            f"{MODEL.fit_inverse_transform} is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
-            "Leave it out.",
+            # The beginning is scikit-learn's.
+            "Cannot fit_inverse_transform with a precomputed kernel: of a kernel matrix there are no samples to combine",
+            "Leave it out, or give the samples and a kernel of theirs.",
             key="model.fit_inverse_transform",
         )
 

@@ -38,7 +38,7 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
         with suppress(TypeError):  # of too many arguments, or too few: the method itself says so
             given = signature.bind(*args, **named).arguments
             for name in rules.keys() & given.keys():
-                _check(name, given[name], rules[name])
+                check(name, given[name], rules[name])
         return method(*args, **named)
 
     return call if rules else method
@@ -51,7 +51,7 @@ def _kinds(annotation: Any) -> list[str]:
     return names if names and all(name in (*KINDS, "None") for name in names) and names != ["None"] else []
 
 
-def _check(name: str, value: Any, annotation: str) -> None:
+def check(name: str, value: Any, annotation: str) -> None:
     """Refuse a value of another type."""
     kinds = _kinds(annotation)
     for kind in kinds:

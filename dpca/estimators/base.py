@@ -7,7 +7,6 @@ applies it, checks new samples against it, saves it, and reports on it.
 from __future__ import annotations
 
 import copy
-import numbers
 import os
 import pickle
 import shutil
@@ -15,13 +14,13 @@ import tempfile
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -29,18 +28,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpca.config.inputs import Input
+from dpca.config.given import ARRAY, config_of
 from dpca.config.model import Model
-from dpca.config.schema import Binomial, Config, Filters, Output, Preprocess
+from dpca.config.schema import Config, Filters, Preprocess
 from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
+from dpca.estimators.arguments import check
 from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.projectors import Absent
 from dpca.methods.record import fingerprint, manifest_of, notes_of
-from dpca.numerics.dimension import NComponents
-from dpca.numerics.panels import Convention, Missing, Rules, Spread
+from dpca.numerics.panels import Missing
 from dpca.planning.disk import check_room_for_result
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.settings import PYTHON
@@ -59,34 +58,8 @@ from dpca.system import durable
 from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory
 
-CHOICES = {
-    "scale": (*get_args(Spread), *({"binomial": name} for name in get_args(Convention))),
-    "missing": ("error", "mean", "drop", "pairwise"),
-}
-"""Allowed values of parameters that all estimators have."""
-
-
-HABITS: Mapping[str, Mapping[Any, str]] = {
-    "svd_solver": dict.fromkeys(
-        ("full", "arpack", "randomized"), "Use 'auto': each solver here is exact, with an error of each eigenvalue"
-    ),
-    "scale": {True: "Use 'std'", "standard": "Use 'std'", False: "Use 'none'", None: "Use 'none'"},
-    "missing": {None: "Use 'error'", "fill": "Use 'mean'", "ignore": "Use 'mean'", "omit": "Use 'drop'"},
-    "precision": {"float32": "Use 'single'", "float64": "Use 'double'"},
-    "n_components": {1.0: "Use None for all", "all": "Use None for all", "auto": "Use None for all, or a number"},
-}
-"""What values mean that other programs take."""
-
-
-def _meant(name: str, value: Any, otherwise: str) -> str:
-    """Value to pass instead of one that other programs take."""
-    if name == "precision" and isinstance(value, type | np.dtype):
-        value = np.dtype(value).name
-    if name == "n_components" and isinstance(value, float) and value.is_integer() and value > 1:
-        return f"Use {int(value)}."
-    known = HABITS.get(name, {})
-    found = next((hint for habit, hint in known.items() if type(habit) is type(value) and habit == value), None)
-    return f"{found}." if found else otherwise
+FILTERS = ("min_variance", "max_missing", "min_minor_allele_frequency", "mask")
+"""Filters of an array; a config has more, for variants."""
 
 
 def by_group(given: Any) -> Mapping[str, Any]:
@@ -435,6 +408,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         seconds: float,
         peak: Peak,
         model: Model,
+        config: Config,
     ) -> Result:
         """The result of a fit, with its manifest."""
         # Only after the fit: opening an HDF5 file that is being written flushes it.
@@ -444,7 +418,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             "run": uuid.uuid4().hex,
             "notes": notes_of(groups, run_plan, found, model),
             **manifest_of(
-                self._config(groups),
+                self._asked_of(config, groups, model),
                 groups,
                 run_plan,
                 found,
@@ -464,41 +438,55 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         write_documents(place, found.certificate, manifest)
         return open_result(place, THE_FIT if self.store is None else None)
 
-    def _config(self, groups: Groups) -> dict[str, Any]:
-        """The configuration that corresponds to this estimator and its input."""
+    def _asked(self) -> dict[str, dict[str, Any]]:
+        """The parameters, by section and key of a config."""
+        filters: Any = {} if self.filters is None else self.filters
+        unknown = [name for name in filters if name not in FILTERS] if isinstance(filters, Mapping) else [filters]
+        if unknown:
+            raise ConfigError(
+                f"filters has {unknown[0]!r}, but {', '.join(FILTERS)} are allowed", "Pass a mapping of any of these."
+            )
         axis: Any = self.samples_axis
-        config = Config(
-            input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
-            preprocess=Preprocess(
-                center=bool(self.center),
-                scale=self.scale if isinstance(self.scale, str) else Binomial.model_validate(dict(self.scale)),  # type: ignore[arg-type]
-                missing=self.missing,
-                filters=Filters.model_validate(self._limits),
-            ),
-            model=ModelKeys(kind=self._kind, n_components=self._n_components(), ddof=int(self.ddof), **self._asked()),  # type: ignore[arg-type]
-            output=Output(path="result", gram=False),
-        ).model_dump()
-        # Set without validation: what is not for a config file may be anything.
+        if isinstance(axis, tuple | list):
+            raise ConfigError(
+                f"samples_axis is {axis!r}, but one axis is allowed",
+                f"Make one of them: X.stack(sample={tuple(axis)!r}), with samples_axis='sample'.",
+            )
+        if isinstance(self.scale, Mapping) and "reference" in self.scale:
+            raise ConfigError("scale has a reference, which is for people in a file", "Leave it out.")
+        return {
+            "input": {"samples_axis": axis},
+            "preprocess": {
+                "center": self.center,
+                "scale": self.scale,
+                "missing": self.missing,
+                "weights": self.weights if self.weights is None or isinstance(self.weights, str) else ARRAY,
+                "filters": {**filters, "mask": None if filters.get("mask") is None else ARRAY},
+            },
+            "model": {
+                "kind": self._kind,
+                "n_components": self.n_components,
+                "ddof": self.ddof,
+                "precision": self.precision,
+            },
+        }
+
+    def _config(self) -> Config:
+        """The config of a run that would do what the parameters ask for."""
+        check("verbose", self.verbose, "bool | None")
+        return config_of(self._asked())
+
+    def _asked_of(self, config: Config, groups: Groups, model: Model) -> dict[str, Any]:
+        """The config as a result records it, about this input."""
+        recorded = config.model_dump()
         inputs = []
         for group in groups:
             uri, array = group.source.place or (group.layout.name, None)
-            inputs.append({**config["input"], "name": group.name or None, "uri": uri, "array": array})
-        config["input"] = inputs[0] if len(inputs) == 1 else inputs
-        config["preprocess"]["weights"] = (
-            self.weights if self.weights is None or isinstance(self.weights, str) else "array"
-        )
-        config["preprocess"]["filters"]["mask"] = None if (self.filters or {}).get("mask") is None else "array"
-        return config
-
-    def _rules_about(self, center: bool) -> Rules:
-        """How features are preprocessed; `center` whether about their mean."""
-        preprocess = {"scale": self.scale, "missing": self.missing, "filters": self._limits}
-        return Rules.of(preprocess, int(self.ddof), center=center)
-
-    @property
-    def _limits(self) -> dict[str, float]:
-        """The filters that are numbers."""
-        return {name: float(value) for name, value in (self.filters or {}).items() if name != "mask"}
+            inputs.append({**recorded["input"], "name": group.name or None, "uri": uri, "array": array})
+        recorded["input"] = inputs[0] if len(inputs) == 1 else inputs
+        for section, key in ((recorded["preprocess"], "weights"), (recorded["preprocess"]["filters"], "mask")):
+            section[key] = "array" if isinstance(section[key], dict) else section[key]
+        return recorded
 
     def _groups_of(self, sources: Mapping[str, Source], known: Sequence[str] = ("",)) -> Groups:
         """The parts of X as groups of features, with weights and masks; `known` are the names of these parts in X."""
@@ -517,10 +505,6 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         weights, mask = (_of_name(given, name, known) for given in (self.weights, (self.filters or {}).get("mask")))
         opened = weights if weights is None or isinstance(weights, str) else as_source(weights)
         return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask))  # type: ignore[arg-type]
-
-    def _asked(self) -> dict[str, Any]:
-        """Keys of `model` in a configuration that only this kind of estimator has."""
-        raise NotImplementedError
 
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""
@@ -577,63 +561,6 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def _n_components(self) -> NComponents:
-        asked: Any = self.n_components
-        if isinstance(asked, numbers.Integral):
-            return int(asked)
-        return float(asked) if isinstance(asked, numbers.Real) else asked
-
-    def _check_choices(self, allowed: Mapping[str, tuple[object, ...]]) -> None:
-        """Refuse parameters with values that are not allowed."""
-        for name, values in allowed.items():
-            if getattr(self, name) not in values:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
-                    _meant(name, getattr(self, name), "Pass one of these."),
-                )
-
-    def _check_kinds(self) -> None:
-        """Refuse parameters of a wrong type."""
-        filters, limits = self.filters, {"min_variance": np.inf, "max_missing": 1.0, "min_minor_allele_frequency": 0.5}
-        if not (filters is None or isinstance(filters, Mapping)):
-            raise ConfigError(
-                f"filters is {filters!r}, but a mapping or None is allowed", "Pass {'mask': an array} or the like."
-            )
-        for name, value in (filters or {}).items():
-            if name != "mask" and not (
-                name in limits and isinstance(value, numbers.Real) and 0 <= float(value) <= limits[name]
-            ):
-                raise ConfigError(
-                    f"filters has {name!r}: {value!r}, but min_variance from 0, max_missing from 0 to 1, min_minor_allele_frequency from 0 to 0.5, and mask are allowed",
-                    "Pass these.",
-                )
-        if isinstance(self.weights, str) and self.weights != "sqrt_cos_lat":
-            raise ConfigError(f"weights is {self.weights!r}, but 'sqrt_cos_lat' or an array is allowed", "Pass one.")
-        axis: Any = self.samples_axis
-        ddof = self.ddof
-        if isinstance(axis, tuple | list):
-            raise ConfigError(
-                f"samples_axis is {axis!r}, but one axis is allowed",
-                f"Make one of them: X.stack(sample={tuple(axis)!r}), with samples_axis='sample'.",
-            )
-        for name, right, allowed in (
-            ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),
-            ("ddof", _is_integer(ddof), "an integer"),
-        ):
-            if not right:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}, but {allowed} is allowed", "Pass one.")
-
-    def _check_n_components(self, rules: Iterable[str]) -> None:
-        asked: Any = self.n_components
-        number = isinstance(asked, numbers.Integral) and not isinstance(asked, bool)
-        share = isinstance(asked, numbers.Real) and not number and 0 < float(asked) < 1
-        if not (asked is None or number or share or (isinstance(asked, str) and asked in rules)):
-            raise ConfigError(
-                f"n_components is {asked!r}, but an integer, a share of the variance between 0 and 1, None, "
-                f"{', '.join(map(repr, rules))} are allowed",
-                _meant("n_components", asked, "Pass one of these."),
-            )
 
     def _memory_bytes(self) -> int | None:
         return memory_bytes(self.memory)
@@ -718,11 +645,6 @@ def _of_part(name: str) -> Iterator[None]:
             raise
         remedy = f"{error.marked_remedy} Or leave {name!r} out of X."
         raise error.saying(f"{name}: {error.marked_message}", remedy) from error.__cause__
-
-
-def _is_integer(given: object) -> bool:
-    """Whether a value is an integer; True is not, although Python counts it as 1."""
-    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model
+from dpca.config.requested import kernels_of, model_of
+from dpca.config.schema import Config
 from dpca.errors import ConfigError
-from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python, say_of_new_samples
+from dpca.estimators.base import NotPortable, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.stage import Executor, Runner
-from dpca.kernels.kernel import USES, Kernels, check_function
+from dpca.kernels.kernel import Kernels, check_function
 from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
@@ -39,7 +40,7 @@ from dpca.methods.recorded import input_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
 from dpca.numerics.ladder import Rung
-from dpca.numerics.panels import FeatureCounts, Rules
+from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
@@ -67,7 +68,7 @@ class KernelPCA(Streaming):
     ----------
     n_components : int, float, str or None, default None
         How many components: a number; the fewest that have more than this share of the variance, in (0, 1); "rank" or
-        "broken_stick" (`dpca.numerics.dimension`). None keeps those whose eigenvalue differs from 0.
+        "broken_stick" (`dpca.numerics.dimension`). "auto" keeps 20 at most; None keeps those whose eigenvalue differs from 0.
     kernel : "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed" or callable, default "linear"
         A callable gets the Gram matrix X X', and `squared_distances`, too, if it has a parameter of that name; for new
         samples it gets their inner products with the samples of the fit, (m, n). With "precomputed", X is the kernel
@@ -270,67 +271,26 @@ class KernelPCA(Streaming):
 
     # The fit.
 
-    def _kernels(self) -> Kernels:
-        called = callable(self.kernel)
-        return Kernels(
-            # With brackets, so that it is not the name of a built-in kernel.
-            names=(f"{getattr(self.kernel, '__name__', 'callable')}()" if called else str(self.kernel),),
-            gammas=(self.gamma,),
-            degrees=(self.degree,),
-            coef0s=(self.coef0,),
-            about_mean=self.center,
-            function=self.kernel if callable(self.kernel) else None,
-            params=self.kernel_params or {},
-            alpha=self.alpha,
-            fit_inverse_transform=self.fit_inverse_transform,
-            indefinite="error",
-            remove_zero_eig=self.remove_zero_eig,
-        )
-
-    def _check_parameters(self) -> None:
-        choices = {
-            **CHOICES,
-            "precision": ("auto", "single", "double"),
-            "center": (True, False),
-        }
-        self._check_choices(choices if callable(self.kernel) else {**choices, "kernel": tuple(USES)})
-        self._check_kinds()
-        self._check_n_components(RULES)
-        if callable(self.kernel):
-            check_function(self._kernels().names[0], self.kernel, self.kernel_params or {})
-        if self.fit_inverse_transform and self.kernel == "precomputed":
-            raise ConfigError(
-                "Cannot fit_inverse_transform with a precomputed kernel: there are no samples to combine",
-                "Give the samples and a kernel of theirs.",
-            )
-        if self.fit_inverse_transform not in (True, False, "fixed_point") or (
-            self.fit_inverse_transform == "fixed_point" and self.kernel != "rbf"
-        ):
-            raise ConfigError(
-                f"fit_inverse_transform is {self.fit_inverse_transform!r} with kernel {self.kernel!r}, but True, False or, for "
-                "rbf, 'fixed_point' is allowed",
-                "Pass one of these.",
-            )
-        if not (self.gamma is None or self.gamma == "median" or _number(self.gamma, 0)):
-            raise ConfigError(f"gamma is {self.gamma!r}, but a number from 0, 'median' or None is allowed", "Pass one.")
-        for name, least in (("degree", 0), ("coef0", -np.inf), ("alpha", 0)):
-            if not _number(getattr(self, name), least):
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}, but a number"
-                    + (" from 0" if least == 0 else "")
-                    + " is allowed",
-                    "Pass one.",
-                )
+    def _kernels(self, asked: Kernels) -> Kernels:
+        """The kernel of a config, or a function, and how negative eigenvalues are taken."""
+        settled = replace(asked, indefinite="error", remove_zero_eig=self.remove_zero_eig)
+        if not callable(self.kernel):
+            return settled
+        # With brackets, so that it is not the name of a built-in kernel.
+        name, params = f"{getattr(self.kernel, '__name__', 'callable')}()", self.kernel_params or {}
+        check_function(name, self.kernel, params)
+        return replace(settled, names=(name,), function=self.kernel, params=params)
 
     def _fitted(self, X: Any, executor: Executor) -> KernelDecomposition:
-        self._check_parameters()
+        config = self._config()
+        kernels = self._kernels(cast(Kernels, kernels_of(config)))
         source = as_source(self._validated(X, reset=True))
         if self.copy_X and isinstance(source, MemorySource | SparseSource) and source.in_memory:
             source = source.copied()
-        kernels, in_memory = self._kernels(), source.in_memory
-        model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
+        in_memory = source.in_memory
         began = time.perf_counter()
         groups = alone(source, self.samples_axis) if self.kernel == "precomputed" else self._groups_of({"": source})
+        model = replace(model_of(config, groups), kernels=kernels)
         run_plan, scratch = self._plan(groups, model, executor)
         how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
         if not (in_memory and executor.shares_memory):
@@ -339,7 +299,7 @@ class KernelPCA(Streaming):
             with watched_memory() as peak:
                 found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, self._progress()), **how)
             seconds = time.perf_counter() - began
-            result = self._recorded(groups, run_plan, found, executor, seconds, peak, model)
+            result = self._recorded(groups, run_plan, found, executor, seconds, peak, model, config)
         kernel = KernelFit.of(result, None)
         if callable(self.kernel):
             kernel = replace(kernel, kernel=found.cases[0].kernel)
@@ -362,27 +322,19 @@ class KernelPCA(Streaming):
         """Whether the Gram matrix is needed after the fit."""
         return bool(self.fit_inverse_transform == "fixed_point")
 
-    def _rules(self) -> Rules:
-        # Data are centred, which keeps the digits of distances; kernels that depend on the mean add it back.
-        return self._rules_about(True)
-
-    def _asked(self) -> dict[str, Any]:
-        return {
-            "precision": self.precision,
-            "kernel": "linear" if callable(self.kernel) else self.kernel,
-            "gamma": self.gamma if self.gamma is None or isinstance(self.gamma, str) else float(self.gamma),
-            "degree": float(self.degree),
-            "coef0": float(self.coef0),
-            "alpha": float(self.alpha),
-            "fit_inverse_transform": self.fit_inverse_transform,
-        }
-
-    def _config(self, groups: Groups) -> dict[str, Any]:
-        config = super()._config(groups)
-        config["output"]["gram"] = self._needs_gram
+    def _asked(self) -> dict[str, dict[str, Any]]:
+        asked = super()._asked()
+        names = ("kernel", "gamma", "degree", "coef0", "alpha", "fit_inverse_transform")
+        asked["model"] |= {name: getattr(self, name) for name in names}
         if callable(self.kernel):
-            config["model"]["kernel"] = self._kernels().names[0]
-        return config
+            asked["model"]["kernel"] = "linear"
+        return {**asked, "output": {"gram": self._needs_gram}}
+
+    def _asked_of(self, config: Config, groups: Groups, model: Model) -> dict[str, Any]:
+        recorded = super()._asked_of(config, groups, model)
+        if callable(self.kernel):
+            recorded["model"]["kernel"] = cast(Kernels, model.kernels).names[0]
+        return recorded
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, kernel_case: int | None = None, training: str | None = None) -> Self:
@@ -488,7 +440,7 @@ class KernelPCA(Streaming):
         self._training.check_unchanged()
         fit = self._result  # of dpca run, if a regression was subtracted: then dates of new samples are needed
         regressors = fit.regressors, regressors_of(fit, alone(new, axis), None)
-        projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis, regressors)
+        projector = ByKernel(self._features, fit.rules, self._kernel, self._training, new, axis, regressors)
         missing = Absent(new.layout.shape[axis])
         projector.receive_measured = missing.of("")
         scores = self._gathered(projector, new.layout.shape[axis])
@@ -535,7 +487,3 @@ class KernelPCA(Streaming):
             else Arrays(str(outputs.root), "this pre-image", outputs.inventory())
         )
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
-
-
-def _number(value: Any, least: float) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real) and least <= float(value) < np.inf

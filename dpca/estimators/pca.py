@@ -6,21 +6,20 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from dpca.config.model import Model, Solver
-from dpca.config.rotation import Rotation
-from dpca.config.schema import N_FOLDS, BlockKrylov, RegressOut
+from dpca.config.given import ARRAY
+from dpca.config.model import Model
+from dpca.config.requested import model_of
+from dpca.config.schema import BlockKrylov, Config
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
-from dpca.estimators.base import CHOICES, Streaming, in_python, say_of_new_samples
+from dpca.estimators.base import Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.stage import Executor, Runner
 from dpca.methods.applying import ScoredSamples
@@ -30,8 +29,7 @@ from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.record import unscaled
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
 from dpca.numerics.certificate import caveats_of_rotation, not_converged
-from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES
-from dpca.numerics.panels import FeatureCounts, Rules
+from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import RELIABLE, SMALLEST
 from dpca.numerics.uncertain import log_likelihood
 from dpca.numerics.weights import SampleWeights
@@ -63,7 +61,7 @@ class PCA(Streaming):
         How many components: a number; the fewest that have more than this share of the variance, in (0, 1); or a
         rule from the spectrum: "rank", "broken_stick", "gavish_donoho", "marchenko_pastur" or, for n > d, "mle"
         (`dpca.numerics.dimension` has their formulas).
-        None keeps min(n_samples, n_features).
+        "auto" keeps 20 at most; None keeps min(n_samples, n_features).
     svd_solver : "auto", "gram_eigh", "covariance_eigh", "tsqr" or "block_krylov", default "auto"
         "auto" starts with the smaller one of Gram matrix and covariance, and continues with double precision and then
         TSQR if a component is too small for the digits of the solver (each is one more read); "gram_eigh" and
@@ -453,7 +451,7 @@ class PCA(Streaming):
 
         projector = ByComponents(
             self._fitted_of(one),
-            self._rules(),
+            self._result.rules,
             group.source,
             group.samples_axis,
             regressors=regressors,
@@ -556,56 +554,19 @@ class PCA(Streaming):
 
         return with_maps(dataset, self._result, as_covariance, as_correlation)
 
-    def _rules(self) -> Rules:
-        return self._rules_about(self.center)
-
-    def _check_parameters(self) -> None:
-        allowed = {
-            "svd_solver": get_args(Solver),
-            **CHOICES,
-            "precision": ("auto", "single", "double"),
-            "block_scaling": ("none", "first_eigenvalue", "total_variance"),
-            "sample_weight_kind": ("frequency", "reliability"),
-            "center": (True, False),
-            "whiten": (True, False),
-            "keep_gram": (True, False, None),
-            "verbose": (True, False, None),
-        }
-        self._check_choices(allowed)
-        self._check_kinds()
-        self._check_n_components((*RULES, BI_CROSS_VALIDATION))
-
     def _fit(self, X: Any, sample_weight: Any) -> Decomposition:
         with in_python(), on_client(self.client) as executor:
             return self._fitted(X, sample_weight, executor)
 
     def _fitted(self, X: Any, sample_weight: Any, executor: Executor) -> Decomposition:
-        self._check_parameters()
+        config = self._config()
         sources, weights = self._weighed(self._sources_of(X, reset=True), sample_weight)
-        self._weighted = weights is not None
         in_memory = all(source.in_memory for source in sources.values())
-        model = Model(
-            n_components=self._n_components(),
-            rules=self._rules(),
-            precision=self.precision,
-            solver=self.svd_solver,
-            whiten=self.whiten,
-            block_scaling=self.block_scaling,
-            sample_weights=weights,
-            n_folds=N_FOLDS if self.n_components == BI_CROSS_VALIDATION else 0,
-            rotation=None if (asked := self._rotation()) is None else asked.asked,
-            iteration=self._iteration().asked,
-        )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
         groups = self._groups_of(sources, names_in(X))
-        model = replace(model, design=self._design_of(groups))
-        if len(groups) == 1 and self.block_scaling != "none":
-            raise ConfigError(
-                f"block_scaling is {self.block_scaling!r}, which scales arrays against each other, but X has one array",
-                "Pass several by name, or leave it out.",
-            )
-        keeps = self._keeps_gram(groups)
+        model = model_of(config, groups, sample_weights=weights, design=self._design_of(config, groups))
+        keeps = self._keeps_gram(groups, model)
         run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=keeps)
         if not (in_memory and executor.shares_memory):
             self._check_room(run_plan, groups, model, scratch, components=True, keep_gram=keeps)
@@ -614,7 +575,7 @@ class PCA(Streaming):
                 runner = Runner(executor, self._progress())
                 found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=keeps)
             seconds = time.perf_counter() - began
-            recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model)
+            recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model, config)
             self._adopt(recorded, in_memory)
         for sentence in (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(groups, model)):
             warnings.warn(sentence, UserWarning, stacklevel=4)
@@ -623,65 +584,24 @@ class PCA(Streaming):
         self._keep_labels(X)
         return found
 
-    def _keeps_gram(self, groups: Groups) -> bool:
+    def _keeps_gram(self, groups: Groups, model: Model) -> bool:
         """Whether the fit keeps its Gram matrix: if not asked, where it is small beside the components."""
         if self.keep_gram is not None:
             return bool(self.keep_gram)
-        asked, n = self._n_components(), groups[0].n_samples
+        asked, n = model.n_components, groups[0].n_samples
         k = asked if isinstance(asked, int) else 1
         n_matrices = 1 if len(groups) == 1 else 1 + len(groups)
         return 8 * n_matrices * n**2 <= max(SMALL_GRAM_BYTES, 4 * k * sum(group.n_features for group in groups) // 10)
 
-    def _iteration(self) -> BlockKrylov:
-        """How block Krylov is done."""
-        try:
-            return BlockKrylov.model_validate(dict(self.block_krylov or {}))
-        except (ValidationError, TypeError, ValueError) as cause:
-            raise ConfigError(
-                f"block_krylov is {self.block_krylov!r}, but a mapping of block (from 1), max_passes (from 2), tolerance (above 0, below 1), windows and "
-                "restart (True or False) is allowed",
-                "Pass any of these, such as {'max_passes': 20}.",
-                key="model.block_krylov",
-            ) from cause
-
-    def _rotation(self) -> Rotation | None:
-        """The rotation that is asked for."""
-        asked = self.rotation
-        if asked is None:
-            return None
-        try:
-            return Rotation.model_validate({"kind": asked} if isinstance(asked, str) else dict(asked))
-        except (ValidationError, TypeError, ValueError) as cause:
-            raise ConfigError(
-                f"rotation is {asked!r}, but 'varimax', 'promax', 'fastica', 'jade', or a mapping of kind, n_components (from 1), "
-                "normalize (True or False), power (above 1, to 10) and algorithm ('parallel' or 'deflation') is allowed",
-                "Pass one of these, such as {'kind': 'varimax', 'n_components': 8}.",
-                key="model.rotation",
-            ) from cause
-
-    def _design_of(self, groups: Groups) -> Design | None:
+    def _design_of(self, config: Config, groups: Groups) -> Design | None:
         """The regressors of the samples of the fit."""
-        asked = self.regress_out
-        if asked is None:
+        asked = config.preprocess.regress_out
+        if asked is None or self.regress_out is None:
             return None
-        covariates = asked.get("covariates") if isinstance(asked, Mapping) else None
-        try:
-            of_time = RegressOut.model_validate({key: asked[key] for key in asked if key != "covariates"})
-        except (ValidationError, TypeError):
-            of_time = RegressOut()
-            covariates = None
-        if covariates is None and of_time == RegressOut():
-            raise ConfigError(
-                f"regress_out is {asked!r}, but a mapping of seasonal_cycle ('season', 'month', 'day_of_year' or 'hour'), trend (a degree "
-                "from 1) and covariates (arrays) is allowed",
-                "Pass one of these, such as {'seasonal_cycle': 'month'}.",
-            )
-        columns = [] if covariates is None else columns_in(covariates, groups[0].n_samples)
-        self._regressed = {
-            **of_time.model_dump(),
-            "covariates": {"uri": "covariates", "columns": [one.name for one in columns]} if columns else None,
-        }
-        return design_of(of_time, groups, columns)
+        given = self.regress_out.get("covariates")
+        columns = [] if given is None else columns_in(given, groups[0].n_samples)
+        self._covariates = {"uri": "covariates", "columns": [one.name for one in columns]} if columns else None
+        return design_of(asked.model_copy(update={"covariates": None}), groups, columns)
 
     def _weighed(
         self, sources: dict[str, Source], sample_weight: Any
@@ -710,25 +630,32 @@ class PCA(Streaming):
             sources = {name: SelectedSource(source, axes[name], positive) for name, source in sources.items()}
         return sources, SampleWeights(values[positive], self.sample_weight_kind, "sample_weight")
 
-    def _asked(self) -> dict[str, Any]:
-        return {
-            "svd_solver": self.svd_solver,
-            "precision": self.precision,
-            "whiten": bool(self.whiten),
-            "rotation": self._rotation(),
-            "block_krylov": self._iteration(),
+    def _asked(self) -> dict[str, dict[str, Any]]:
+        asked = super()._asked()
+        regressed: Any = self.regress_out
+        if isinstance(regressed, Mapping) and regressed.get("covariates") is not None:
+            regressed = {**regressed, "covariates": ARRAY}
+        asked["preprocess"] |= {
+            "regress_out": regressed,
+            "block_scaling": self.block_scaling,
+            "sample_weights": {"uri": "sample_weight", "kind": self.sample_weight_kind},
         }
+        asked["model"] |= {
+            "svd_solver": self.svd_solver,
+            "whiten": self.whiten,
+            "rotation": {"kind": self.rotation} if isinstance(self.rotation, str) else self.rotation,
+            "block_krylov": {} if self.block_krylov is None else self.block_krylov,
+        }
+        return asked if self.keep_gram is None else {**asked, "output": {"gram": self.keep_gram}}
 
-    def _config(self, groups: Groups) -> dict[str, Any]:
-        config = super()._config(groups)
-        config["output"]["gram"] = self._keeps_gram(groups)
-        config["preprocess"]["block_scaling"] = self.block_scaling
-        if self._weighted:
-            weights = {"uri": "sample_weight", "array": None, "kind": self.sample_weight_kind}
-            config["preprocess"]["sample_weights"] = weights
-        if self.regress_out is not None:
-            config["preprocess"]["regress_out"] = self._regressed
-        return config
+    def _asked_of(self, config: Config, groups: Groups, model: Model) -> dict[str, Any]:
+        recorded = super()._asked_of(config, groups, model)
+        recorded["output"]["gram"] = self._keeps_gram(groups, model)
+        if model.sample_weights is None:
+            recorded["preprocess"]["sample_weights"] = None
+        if model.design is not None:
+            recorded["preprocess"]["regress_out"]["covariates"] = self._covariates
+        return recorded
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -209,7 +209,7 @@ def self_scaled(arrays):
         (("- {name: wind,", "- {"), "c.yaml:3:"),
         (("name: sites", "name: wind"), "input.1 is named wind, as input.0 is"),
         (("name: sites", "name: 1st"), "c.yaml:4:12: input.1.name is '1st'"),
-        (("samples_axis: 0", "samples_axis: place"), "input sites: sites.h5:x: samples_axis is 'place'"),
+        (("samples_axis: 0", "samples_axis: place"), "input sites: sites.h5:x: input.samples_axis is 'place'"),
         (("uri: sites.h5", "uri: gone.h5"), "c.yaml:4:"),
         (("uri: w.npy", "uri: none.npy"), "input sites: none.npy"),
         (("first_eigenvalue", "second"), "preprocess.block_scaling is 'second'"),

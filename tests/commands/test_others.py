@@ -135,7 +135,7 @@ def test_shells_complete(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("inspect", "x.zarr", "--samples-axis", "nope"), "samples_axis is 'nope'"),
+        (("inspect", "x.zarr", "--samples-axis", "nope"), "--samples-axis is 'nope'"),
         (("inspect", "g.zarr", "--array", "nope"), "Set --array to one of them."),
         (("init", "nothing.npy"), "Check the path;"),
         (("export", "out/r", "--to", "csv", "--labels", "none.txt"), "(and --labels-array)"),

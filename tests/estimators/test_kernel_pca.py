@@ -464,17 +464,34 @@ def test_pre_images_need_their_regression():
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"kernel": "rfb"}, "kernel is 'rfb', but 'linear' or 'poly'"),
+        ({"kernel": "rfb"}, r"kernel is 'rfb', but 'linear', 'poly'.*\nDid you mean rbf"),
         ({"gamma": -1.0}, "gamma is -1.0, but a number from 0, 'median' or None is allowed"),
         ({"degree": "two"}, "degree is 'two', but a number from 0 is allowed"),
-        ({"alpha": -0.5}, "alpha is -0.5, but a number from 0 is allowed"),
-        ({"n_components": "mle"}, "n_components is 'mle', but an integer"),
+        ({"alpha": -0.5}, "alpha is -0.5, but at least 0 is allowed"),
+        ({"n_components": "mle"}, "n_components is mle, a rule for noise in linear PCA"),
         ({"n_components": 13}, "n_components is 13, but .* from 1 to n_samples = 12 is allowed"),
     ],
 )
 def test_parameters_that_are_not_allowed(keys, sentence):
     with pytest.raises(ConfigError, match=sentence):
         KernelPCA(**keys).fit(random_array(0, (12, 50), "f8"))
+
+
+@pytest.mark.parametrize(
+    "given", [{"scale": "std"}, {"weights": np.ones(12)}, {"filters": {"mask": np.ones(12, bool)}}]
+)
+def test_a_kernel_matrix_has_no_features_to_preprocess(given):
+    with pytest.raises(ConfigError, match=f"{next(iter(given))} is set|'std', but the input is a kernel matrix"):
+        KernelPCA(kernel="precomputed", **given).fit(np.eye(12))
+
+
+def test_a_sweep_is_refused_and_a_parameter_that_the_kernel_has_not_does_no_harm():
+    x = random_array(0, (12, 50), "f8")
+    for sweep in ({"gamma": [0.1, 1.0]}, {"kernel": ["rbf", "poly"]}):
+        with pytest.raises(ConfigError, match="but one value is allowed"):
+            KernelPCA(**{"kernel": "rbf", **sweep}).fit(x)
+    plain, searched = (KernelPCA(2, **how).fit(x).eigenvalues_ for how in ({}, {"gamma": 3.0, "degree": 5}))
+    np.testing.assert_array_equal(plain, searched)
 
 
 def test_clone_and_pickle(tmp_path):

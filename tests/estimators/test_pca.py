@@ -271,23 +271,36 @@ def test_it_clones_pickles_and_shows_its_parameters():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_components": 0}, "n_components is 0.* from 1 to min"),
+        ({"n_components": 0}, "n_components is 0, but an integer of 1 or more"),
         ({"n_components": 6}, "n_components is 6, but .* has 5 samples and 40 features"),
-        ({"n_components": 2.5}, "n_components is 2.5, but an integer, a share of the variance"),
+        ({"n_components": 2.5}, "n_components is 2.5, but an integer of 1 or more, a share of the variance"),
         (
             {"svd_solver": "randomized"},
-            "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' or 'block_krylov' is allowed",
+            "svd_solver is 'randomized', but 'auto', 'gram_eigh', 'covariance_eigh', 'tsqr' or 'block_krylov' is allowed",
         ),
         ({"scale": "auto"}, "scale is 'auto'"),
         ({"center": "no"}, "center is 'no', but True or False is allowed"),
         ({"whiten": "no"}, "whiten is 'no', but True or False is allowed"),
         ({"ddof": 1.5}, "ddof is 1.5, but an integer is allowed"),
         ({"ddof": "1"}, "ddof is '1', but an integer is allowed"),
-        ({"samples_axis": 1.0}, "samples_axis is 1.0, but an integer or a dimension's name is allowed"),
+        ({"samples_axis": 1.0}, "samples_axis is 1.0, but an integer such as 0, or a dimension's name is allowed"),
         ({"samples_axis": None}, "samples_axis is None, but an integer"),
-        ({"samples_axis": True}, "samples_axis is True, but an integer or a dimension's name is allowed"),
+        ({"samples_axis": True}, "samples_axis is True, but an integer such as 0, or a dimension's name is allowed"),
         ({"ddof": True}, "ddof is True, but an integer is allowed"),
         ({"client": "tcp://x:1"}, "client is 'tcp://x:1', but a Client or cluster of dask.distributed is allowed"),
+        (
+            {"n_components": "bi_cross_validation", "missing": "pairwise"},
+            "n_components='bi_cross_validation' is not defined with missing='pairwise'",
+        ),
+        ({"filters": {"chromosomes": "all"}}, "filters has 'chromosomes', but min_variance"),
+        ({"filters": {"min_variance": -1}}, "filters.min_variance is -1, but at least 0"),
+        ({"rotation": "varimaks"}, r"(?s)rotation\.kind is 'varimaks'.*Did you mean varimax"),
+        ({"sample_weight_kind": "freq"}, r"(?s)sample_weight_kind is 'freq'.*Did you mean frequency"),
+        (
+            {"regress_out": "month"},
+            r"(?s)regress_out is 'month'.*Pass regress_out=\{'seasonal_cycle': 'month', 'trend': 1\}",
+        ),
+        ({"verbose": "yes"}, "verbose is 'yes', but True or False or None"),
         ({"ddof": 5}, "ddof is 5, but from 0 to n_samples - 1 = 4 is allowed"),
     ],
 )
@@ -363,13 +376,13 @@ def test_memory_that_is_no_amount_is_refused(memory):
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ({"svd_solver": "full"}, "Use 'auto'"),
-        ({"scale": True}, "Use 'std'."),
-        ({"precision": np.float32}, "Use 'single'."),
-        ({"missing": None}, "Use 'error'."),
-        ({"n_components": 1.0}, "Use None for all."),
-        ({"n_components": 3.0}, "Use 3."),
-        ({"n_components": -1}, "Set n_components to a number from 1 to 20."),
+        ({"svd_solver": "full"}, "Pass svd_solver='auto': each solver here is exact"),
+        ({"scale": True}, "Pass scale='std'."),
+        ({"precision": np.float32}, "Pass precision='single'."),
+        ({"missing": None}, "Pass missing='error'."),
+        ({"n_components": 1.0}, "Pass n_components=None for all."),
+        ({"n_components": 3.0}, "Pass n_components=3."),
+        ({"n_components": 31}, "Set n_components to a number from 1 to 20"),
     ],
 )
 def test_values_of_other_programs_are_answered_by_what_to_pass(given, hint):

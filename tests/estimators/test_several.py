@@ -168,7 +168,7 @@ def test_what_can_not_be_side_by_side_is_refused(arrays):
             PCA(2, **wrong).fit(arrays)
     with pytest.raises(ConfigError, match="is for sites, but X is one array"):
         PCA(2, weights={"sites": np.ones(90)}).fit(arrays["sites"])
-    with pytest.raises(ConfigError, match="which scales arrays against each other, but X has one array"):
+    with pytest.raises(ConfigError, match="which scales inputs against each other, but there is one"):
         PCA(2, block_scaling="total_variance").fit(arrays["sites"])
     with pytest.raises(InputError, match="X has 'sites', but was fitted to 'sites' and 'wind'"):
         pca.transform({"sites": arrays["sites"]})
