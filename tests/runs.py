@@ -9,6 +9,7 @@ from dpca.execution.stage import Runner
 from dpca.methods.decomposition import decompose
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
+from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source
 from dpca.sources.base import Source
@@ -54,12 +55,9 @@ def decompose_array(
     attempts = tuple(Attempt(rung, at_once) for rung in model.ladder(layout.dtype, keeps))
     made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts, together=together)
     return decompose(
-        alone(source, samples_axis, weights),
-        model,
-        made,
+        Job(alone(source, samples_axis, weights), model, made, components=components),
         Outputs({} if store is None else str(store)),
         Runner(executor, progress or Progress(), ledger),
-        components=components,
     )
 
 

@@ -171,12 +171,21 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         process = process_of(kept.name, "analyses", holding, n, workers)
         q, scratch = sum(analysis.model.columns(n) for analysis in config.analyses), scratch_of(config)
         dtype = np.dtype(np.float64)
-        how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
         errors, deviations = n_deviations(n, config.analyses)
         columns = MapColumns(q, errors, deviations, n_scaled(n, config.analyses))
         statistics = sum(array.bytes * array.count for array in held_by_statistics(n, config.analyses))
-        how["beside"] = _beside_maps(config, kept, columns, statistics, workers.threads)
-        run_plan = plan_maps(groups, columns, dtype, kept.working_dtype, **how) if groups else None
+        run_plan = None
+        if groups:
+            run_plan = plan_maps(
+                groups,
+                columns,
+                dtype,
+                kept.working_dtype,
+                workers=workers,
+                scratch=scratch,
+                n_regressors=kept.n_regressors,
+                beside=_beside_maps(config, kept, columns, statistics, workers.threads),
+            )
     processes = [process, *(run_plan.processes if run_plan else ())]
     return {
         "samples": n,
@@ -301,9 +310,16 @@ class _Work:
         answers = mapped(answers)
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
         columns = columns_of_maps(answers)
-        beside = _beside_maps(self.config, self.kept, columns, n_bytes, self.workers.threads)
-        how: dict[str, Any] = {"workers": self.workers, "scratch": scratch_of(self.config, self._aside.path)}
-        return plan_maps(self.groups, columns, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
+        return plan_maps(
+            self.groups,
+            columns,
+            dtype,
+            stored,
+            workers=self.workers,
+            scratch=scratch_of(self.config, self._aside.path),
+            n_regressors=self.kept.n_regressors,
+            beside=_beside_maps(self.config, self.kept, columns, n_bytes, self.workers.threads),
+        )
 
     def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
         """The answers with maps, which one pass over the data makes; and what it counted."""

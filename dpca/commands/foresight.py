@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpca.commands.prepare import Prepared, place_of, prepared
+from dpca.commands.prepare import place_of, prepared
 from dpca.config.loading import Loaded
 from dpca.config.model import Solver
 from dpca.config.schema import Config
@@ -20,8 +20,8 @@ from dpca.methods.extension import Extension
 from dpca.methods.probe import probe
 from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.planning.forecast import forecast
+from dpca.planning.job import Job
 from dpca.planning.runplan import ONE
-from dpca.planning.search import plan_run
 from dpca.settings import COMPUTE
 from dpca.store.directory import ResultDirectory
 from dpca.units import describe_seconds
@@ -40,9 +40,9 @@ def plan(loaded: Loaded, executor: Executor | None = None, extends: Extension | 
     executor : where it would run, instead of the place in the config; the measurement is made on this machine
     extends : the result that samples are added to
     """
-    with prepared(loaded, executor=executor, extends=extends) as (ready, where):
-        document = _forecast(loaded.config, ready, where)
-        document["solvers"] = [_in_short(document), *_others(loaded.config, ready, where)]
+    with prepared(loaded, executor=executor, extends=extends) as (job, where):
+        document = _forecast(loaded.config, job, where)
+        document["solvers"] = [_in_short(document), *_others(loaded.config, job, where)]
     try:
         ResultDirectory(loaded.config.output.path).check_free(overwrite=False)
     except OutputExistsError as error:
@@ -64,62 +64,42 @@ def _in_short(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _others(config: Config, ready: Prepared, executor: Executor) -> list[dict[str, Any]]:
+def _others(config: Config, job: Job, executor: Executor) -> list[dict[str, Any]]:
     """Costs of another solver, where it is a choice: block Krylov beside the matrix of many samples, and the reverse."""
-    model, plan, solver = ready.model, ready.run_plan.plan, ready.run_plan.attempts[0].rung.solver
-    labelled = any(group.labels is not None for group in ready.groups)
-    if plan.n_kept < MANY or not ready.run_plan.reads or model.needs_matrix is not None or labelled or solver == "tsqr":
+    model, plan, solver = job.model, job.run_plan.plan, job.run_plan.attempts[0].rung.solver
+    labelled = any(group.labels is not None for group in job.groups)
+    if plan.n_kept < MANY or not job.run_plan.reads or model.needs_matrix is not None or labelled or solver == "tsqr":
         return []
     of_matrix: Solver = "gram_eigh" if plan.keeps == "samples" else "covariance_eigh"
     other = replace(model, solver=of_matrix if solver == BLOCK_KRYLOV else "block_krylov")
     memory = config.compute.memory
     try:
-        run_plan = plan_run(
-            ready.groups,
-            other,
-            workers=executor.workers(None if memory == "auto" else int(memory)),
-            scratch=ready.scratch,
-            components=ready.components,
-            keep_gram=config.output.gram,
-        )
+        beside = replace(job, model=other).planned(executor.workers(None if memory == "auto" else int(memory)))
     except OverBudgetError as error:
         return [{"solver": other.solver, "fits": False, "memory_bytes": error.needed_bytes, "why": error.message}]
     except ConfigError as error:  # such as a block that is too small
         return [{"solver": other.solver, "fits": False, "memory_bytes": None, "why": error.message}]
-    return [_in_short(_forecast(config, replace(ready, model=other, run_plan=run_plan), executor))]
+    return [_in_short(_forecast(config, beside, executor))]
 
 
-def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:
+def _forecast(config: Config, job: Job, executor: Executor) -> dict[str, Any]:
     """The forecast (`dpca.planning.forecast`) of a run, after a short measurement."""
     output, began = Path(config.output.path), time.perf_counter()
-    here, run_plan = executor, ready.run_plan
+    here, measured = executor, job
     if executor.stand_in is not None:
-        here, run_plan = executor.stand_in, replace(run_plan, concurrency=ONE)
-    rates = [
-        probe(group, ready.model, run_plan.of_input(number), here, ready.scratch, output, ready.components)
-        for number, group in enumerate(ready.groups)
-    ]
-    return forecast(
-        ready.groups,
-        ready.model,
-        ready.run_plan,
-        rates,
-        ready.scratch,
-        config.output.path,
-        components=ready.components,
-        keep_gram=config.output.gram,
-        probe_seconds=time.perf_counter() - began,
-    )
+        here, measured = executor.stand_in, replace(job, run_plan=replace(job.run_plan, concurrency=ONE))
+    rates = [probe(measured.of_input(number), here, output) for number in range(len(job.groups))]
+    return forecast(job, rates, config.output.path, probe_seconds=time.perf_counter() - began)
 
 
-def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, float] | None:
+def foreseen(config: Config, job: Job, executor: Executor) -> dict[str, float] | None:
     """The forecast seconds of each stage of a run; None if the measurement is not worth the time."""
     place = place_of(config)
     if isinstance(place, SlurmJobs):
         check_here()
-    elif ready.n_bytes < FORESEEN_BYTES or isinstance(executor, Collecting):
+    elif job.n_bytes < FORESEEN_BYTES or isinstance(executor, Collecting):
         return None
-    times = _forecast(config, ready, executor)["time"]
+    times = _forecast(config, job, executor)["time"]
     seconds = times["span_seconds"]
     if isinstance(place, SlurmJobs) and seconds > SPAN_SHARE * place.walltime_seconds:
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
-from dpca.config.model import Model
 from dpca.config.requested import model_of
-from dpca.config.schema import FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
+from dpca.config.schema import FOUNDERS, Binomial, Config, FeatureGroups, LabelsFile, SampleWeightsFile
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
@@ -23,12 +22,11 @@ from dpca.execution.stage import Executor
 from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.methods.regressed import design_of
-from dpca.numerics.ladder import Rung
 from dpca.numerics.weights import SampleWeights
 from dpca.planning.cuts import check_axis
 from dpca.planning.disk import check_room_for_result
-from dpca.planning.runplan import RunPlan, Scratch, Settled
-from dpca.planning.search import plan_in_memory, plan_run
+from dpca.planning.job import Job
+from dpca.planning.runplan import Scratch, Settled
 from dpca.settings import INPUT, OUTPUT, PREPROCESS
 from dpca.sources import Source
 from dpca.sources.choice import chosen_samples
@@ -39,7 +37,6 @@ from dpca.sources.labels import LABELS, labels_of, open_values
 from dpca.sources.variants import Variants
 from dpca.sources.weights import FeatureWeights, masked_by, weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
-from dpca.store.gram import rung_of
 from dpca.store.results import Result, open_result
 from dpca.store.unfinished import Begun, useless
 from dpca.system.machine import free_disk
@@ -49,34 +46,6 @@ if TYPE_CHECKING:
     from dpca.analyses.config import Derive
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A run that is ready to begin."""
-
-    groups: Groups
-    """The inputs, side by side."""
-    model: Model
-    run_plan: RunPlan
-    scratch: Scratch
-    components: bool
-    """Whether components are written: kernels have none with feature axes."""
-    labels: NDArray[Any] | None = None
-    gram: Result | None = None
-    """The result whose Gram matrix is used, if one is."""
-    extends: Extension | None = None
-    """The result that samples are added to, if they are."""
-
-    @property
-    def sources(self) -> list[Source]:
-        """All that tasks read."""
-        return [source for group in self.groups for source in group.sources]
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the inputs after decoding."""
-        return sum(group.layout.bytes for group in self.groups)
-
-
 @contextmanager
 def prepared(
     loaded: Loaded,
@@ -84,7 +53,7 @@ def prepared(
     from_gram: str | Path | None = None,
     executor: Executor | None = None,
     extends: Extension | None = None,
-) -> Iterator[tuple[Prepared, Executor]]:
+) -> Iterator[tuple[Job, Executor]]:
     """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
 
     Parameters
@@ -117,32 +86,30 @@ def prepared(
             )
             if extends is not None:
                 model = replace(model, known=extends.known)
-            components = config.output.components and model.kernels is None
+            job = Job(
+                groups,
+                model,
+                scratch=scratch,
+                components=config.output.components and model.kernels is None,
+                keep_gram=config.output.gram,
+                labels=None
+                if config.model.labels is None
+                else _labels_of(config, config.model.labels, groups[0], gram),
+                gram=gram,
+            )
             workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
-            if gram is not None or (model.kernels and model.kernels.precomputed):
-                rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
-                run_plan = plan_in_memory(groups[0], model, rung, workers)
-            else:
-                run_plan = plan_run(
-                    groups,
-                    model,
-                    workers=workers,
-                    scratch=scratch,
-                    components=components,
-                    keep_gram=config.output.gram,
-                    settled=None if before is None else settled_of(before, directory),
-                )
+            job = job.planned(workers, None if before is None else settled_of(before, directory))
             if before is None:  # else some of it is there
-                how: dict[str, Any] = {"components": components, "keep_gram": config.output.gram}
-                check_room_for_result(run_plan, groups, model, config.output.path, scratch, **how)
-            labels = None
-            if (named := config.model.labels) is not None:
-                # Of an earlier result it is not known which samples were chosen.
-                of, chosen = groups[0].source, config.inputs[0]
-                if gram is not None and chosen.samples is not None:
-                    of = chosen.open()
-                labels = labels_of(of, run_plan.plan.samples_axis, named.at(LABELS), named.key)
-        yield Prepared(groups, model, run_plan, scratch, components, labels, gram, extends), executor
+                check_room_for_result(job, config.output.path)
+        yield job, executor
+
+
+def _labels_of(config: Config, asked: LabelsFile, of: FeatureGroup, gram: Result | None) -> NDArray[Any]:
+    """The labels of the samples, read."""
+    source = of.source
+    if gram is not None and config.inputs[0].samples is not None:
+        source = config.inputs[0].open()  # of an earlier result it is not known which samples were chosen
+    return labels_of(source, of.samples_axis, asked.at(LABELS), asked.key)
 
 
 def inputs_of(config: Config) -> Groups:

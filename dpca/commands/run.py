@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpca.commands.foresight import foreseen
-from dpca.commands.prepare import Prepared, inputs_of, place_of, prepared
+from dpca.commands.prepare import inputs_of, place_of, prepared
 from dpca.commands.reporting import write_beside
 from dpca.config.loading import Loaded
 from dpca.config.schema import OF_KERNELS, OF_PASSES, Config
@@ -36,19 +36,17 @@ from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.extension import Extension
-from dpca.methods.kept_gram import adopt
 from dpca.methods.kernel_decomposition import decompose_kernels
 from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, manifest_of, notes_of
 from dpca.numerics.certificate import not_converged
+from dpca.planning.job import Job
 from dpca.planning.runplan import Process
-from dpca.planning.search import n_stages
 from dpca.settings import OUTPUT
 from dpca.sources.credentials import in_text, without_credentials, without_secrets
 from dpca.sources.dated import dates_elsewhere
 from dpca.sources.groups import named
 from dpca.store.arrays import dims_of
 from dpca.store.directory import ResultDirectory
-from dpca.store.gram import read_gram
 from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs
 from dpca.store.results import open_result
@@ -87,14 +85,14 @@ def _ready(
     from_gram: str | Path | None,
     executor: Executor | None,
     extends: Extension | None,
-) -> Iterator[tuple[Prepared, Executor, dict[str, float] | None]]:
+) -> Iterator[tuple[Job, Executor, dict[str, float] | None]]:
     """`prepared`, for a run that begins or resumes; with the forecast of a run that begins, if there is one."""
-    with prepared(loaded, before, from_gram, executor, extends) as (ready, executor):
+    with prepared(loaded, before, from_gram, executor, extends) as (job, executor):
         expected = None
-        if before is None and ready.run_plan.reads:
+        if before is None and job.run_plan.reads:
             with loaded.located():
-                expected = foreseen(loaded.config, ready, executor)
-        yield ready, executor, expected
+                expected = foreseen(loaded.config, job, executor)
+        yield job, executor, expected
 
 
 def run(
@@ -139,11 +137,11 @@ def run(
                 return finished_at(directory.path, loaded.command, time.perf_counter() - began)
             if before is None:
                 directory.check_free(overwrite)
-        ready, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor, extends))
+        job, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor, extends))
         peak = stack.enter_context(watched_memory())
         lock = stack.enter_context(_locked(directory, before, loaded, overwrite))
-        progress = _progress(directory, ready, executor, lock, peak, display)
-        under_way = _begun(loaded, directory, ready, before, Runner(executor, progress))
+        progress = _progress(directory, job, executor, lock, peak, display)
+        under_way = _begun(loaded, directory, job, before, Runner(executor, progress), extends)
         try:
             under_way.set_up()
             decomposition = under_way.decompose()
@@ -204,22 +202,26 @@ def _result_to_continue(directory: ResultDirectory, loaded: Loaded) -> Begun | N
 
 
 def _progress(
-    directory: ResultDirectory, ready: Prepared, executor: Executor, lock: Lock, peak: Peak, display: Display | None
+    directory: ResultDirectory, job: Job, executor: Executor, lock: Lock, peak: Peak, display: Display | None
 ) -> Progress:
     """The progress of a run, which ends the run if it takes more memory than it may, or has lost its lock."""
-    stages = n_stages(ready.run_plan, ready.model, ready.groups[0].layout, ready.components)
-    keep_to_budget = keep_to(ready.run_plan.processes[0], peak) if executor.shares_memory else lambda: None
+    keep_to_budget = keep_to(job.run_plan.processes[0], peak) if executor.shares_memory else lambda: None
 
     def check() -> None:
         keep_to_budget()
         if lock.lost:
             lock.check()
 
-    return Progress(display, directory.status, stages, check, vitals_of(ready.run_plan, peak, executor), peak.enter)
+    return Progress(display, directory.status, job.n_stages, check, vitals_of(job.run_plan, peak, executor), peak.enter)
 
 
 def _begun(
-    loaded: Loaded, directory: ResultDirectory, ready: Prepared, before: Begun | None, runner: Runner
+    loaded: Loaded,
+    directory: ResultDirectory,
+    job: Job,
+    before: Begun | None,
+    runner: Runner,
+    extends: Extension | None,
 ) -> _UnderWay:
     """The run that is begun or resumed; nothing is written yet.
 
@@ -227,47 +229,47 @@ def _begun(
     ----------
     before : the run to resume; the run begins anew if it can't resume because data have changed
     """
-    now = _now(loaded.config, ready)
-    for one, group in zip(loaded.config.inputs, ready.groups, strict=True):
+    now = _now(loaded.config, job, extends)
+    for one, group in zip(loaded.config.inputs, job.groups, strict=True):
         if one.array is None and group.layout.name.startswith(f"{without_credentials(one.uris[0])}:"):
             runner.progress.say(f"{group.layout.name} is read, since input.array is not given")
     elsewhere = (
         dates_elsewhere(group.source, one.samples_axis)
-        for one, group in zip(loaded.config.inputs, ready.groups, strict=True)
+        for one, group in zip(loaded.config.inputs, job.groups, strict=True)
     )
     notes = [sentence for sentence in elsewhere if sentence]
     begun = now
     if before is not None:
         with loaded.located():
             notes += before.check(directory.path, now, (*OF_KERNELS, *OF_PASSES))
-        if _ledger(directory, before, ready, runner.progress.say).forget_stale(ready.sources):
+        if _ledger(directory, before, job, runner.progress.say).forget_stale(job.sources):
             begun = replace(before, config=now.config)
         else:
             runner.progress.say("other data were read before than are there now: the run begins anew")
             before = None
-    scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
+    scratch = ScratchFolder.of(job.scratch.path, begun.run, directory.path)
     begun = replace(begun, scratch=str(scratch.path))
-    runner = replace(runner, ledger=_ledger(directory, begun, ready, runner.progress.say))
-    return _UnderWay(loaded, directory, ready, before, begun, now.input, scratch, runner, tuple(notes))
+    runner = replace(runner, ledger=_ledger(directory, begun, job, runner.progress.say))
+    return _UnderWay(loaded, directory, job, before, begun, now.input, scratch, runner, tuple(notes), extends)
 
 
-def _now(config: Config, ready: Prepared) -> Begun:
+def _now(config: Config, job: Job, extends: Extension | None = None) -> Begun:
     """The record of a run that begins now."""
-    plan = ready.run_plan.settled.as_json()
-    settings, weights = _relevant(config, ready.extends), ready.model.sample_weights
+    plan = job.run_plan.settled.as_json()
+    settings, weights = _relevant(config, extends), job.model.sample_weights
     settings["preprocess"]["fields"] = fields_of(config)
     if weights is not None:  # they are read before the passes, so no part of these tells of them
         settings["preprocess"]["sample_weights"]["sha256"] = digest_of(weights.values)
-    if ready.model.design is not None:  # dates and covariates, too
-        settings["preprocess"]["regress_out"]["sha256"] = digest_of(ready.model.design.matrix)
-    for group in ready.groups:
+    if job.model.design is not None:  # dates and covariates, too
+        settings["preprocess"]["regress_out"]["sha256"] = digest_of(job.model.design.matrix)
+    for group in job.groups:
         if group.labels is not None:
             settings["output"]["groups"]["sha256"] = group.labels.digest
-    return Begun.now(settings, fingerprint(ready.groups), plan)
+    return Begun.now(settings, fingerprint(job.groups), plan)
 
 
-def _ledger(directory: ResultDirectory, begun: Begun, ready: Prepared, say: Callable[[str], None]) -> Ledger:
-    return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.n_bytes, say)
+def _ledger(directory: ResultDirectory, begun: Begun, job: Job, say: Callable[[str], None]) -> Ledger:
+    return Ledger(directory.parts(begun.run).absolute(), begun.run, job.n_bytes, say)
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,7 @@ class _UnderWay:
 
     loaded: Loaded
     directory: ResultDirectory
-    ready: Prepared
+    job: Job
     before: Begun | None
     """The run that is resumed."""
     begun: Begun
@@ -285,6 +287,8 @@ class _UnderWay:
     scratch: ScratchFolder
     runner: Runner
     notes: tuple[str, ...]
+    extends: Extension | None
+    """The result that samples are added to, if they are."""
 
     @property
     def ledger(self) -> Ledger:
@@ -306,17 +310,17 @@ class _UnderWay:
                 durable.remove_partials(directory.ledger)
             if (before.config, before.scratch) != (begun.config, begun.scratch):
                 directory.change(begun)
-        if self.ready.run_plan.copies:
+        if self.job.run_plan.copies:
             self.scratch.make()
 
     def decompose(self) -> Decomposition:
         """Compute what is asked for; refuse data that changed meanwhile."""
         outputs = Outputs(SyncedStore(self.directory.staged_arrays(self.begun.run).absolute()))
-        decomposition = _decompose(self.loaded.config, self.ready, outputs, self.runner, self.scratch.copy)
-        if self.ready.labels is not None:
-            outputs.write_labels(self.ready.labels, dims_of(self.ready.groups)[0][0].sample)
+        decomposition = _decompose(self.job, outputs, self.runner, self.scratch.copy)
+        if self.job.labels is not None:
+            outputs.write_labels(self.job.labels, dims_of(self.job.groups)[0][0].sample)
             outputs.finish()
-        _check_unchanged(self.begun, self.ready, self.ledger)
+        _check_unchanged(self.begun, self.job, self.ledger)
         return decomposition
 
     def manifest(
@@ -328,25 +332,21 @@ class _UnderWay:
         ----------
         expected : seconds of each stage, if they were forecast
         """
-        ready, begun = self.ready, self.begun
-        terms = None if ready.model.design is None else ready.model.design.stored
+        job, begun = self.job, self.begun
         notes = [
             *self.notes,
-            *notes_of(ready.groups, ready.run_plan, decomposition, ready.model),
-            *_of_kept_gram(ready, decomposition),
+            *notes_of(job, decomposition),
+            *_of_kept_gram(job, decomposition),
         ]
         manifest = manifest_of(
             without_secrets(self.loaded.config.model_dump()),
-            ready.groups,
-            ready.run_plan,
+            job,
             decomposition,
             identity=self.input,
             n_workers=self.runner.executor.n_workers,
             seconds=seconds,
             peak=peak,
             expected=expected,
-            gram_from=str(ready.gram.path) if ready.gram else None,
-            regressors=ready.gram.manifest.get("regressors") if ready.gram else terms,
         )
         return {
             "run": begun.run,
@@ -355,7 +355,7 @@ class _UnderWay:
             **manifest,
             "asked": begun.config,
             "fingerprint": begun.input,
-            **({} if ready.extends is None else {"extended": ready.extends.record}),
+            **({} if self.extends is None else {"extended": self.extends.record}),
         }
 
     def failed(self, error: BaseException, from_gram: str | Path | None) -> BaseException:
@@ -365,7 +365,7 @@ class _UnderWay:
                 self.scratch.remove()
                 self.directory.discard()
         if isinstance(error, WorkerDied):
-            error = _with_plan(error, self.ready.run_plan.processes[-1])
+            error = _with_plan(error, self.job.run_plan.processes[-1])
         return _explained(error, self.directory, self.ledger, self.loaded, from_gram)
 
 
@@ -380,20 +380,20 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
     if before is None:
         raise LedgerError(f"{directory.path}: has no run that is under way", "Begin one with dpca batch init.")
     executor = Partition(index, of)
-    with prepared(loaded, before, executor=executor) as (ready, _), watched_memory() as peak:
-        begun = _now(loaded.config, ready)
+    with prepared(loaded, before, executor=executor) as (job, _), watched_memory() as peak:
+        begun = _now(loaded.config, job)
         with loaded.located():
             before.check(directory.path, begun)
-        progress = Progress(check=keep_to(ready.run_plan.processes[-1], peak))
-        ledger = _ledger(directory, before, ready, say)
+        progress = Progress(check=keep_to(job.run_plan.processes[-1], peak))
+        ledger = _ledger(directory, before, job, say)
         outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
-        ready = replace(ready, run_plan=replace(ready.run_plan, keeps_data=False))
+        job = replace(job, run_plan=replace(job.run_plan, keeps_data=False))
         scratch = before.scratch_folder(directory.path)
         try:
-            _decompose(loaded.config, ready, outputs, Runner(executor, progress, ledger), scratch.copy)
+            _decompose(job, outputs, Runner(executor, progress, ledger), scratch.copy)
         except Ended as ended:
             with loaded.located():
-                _check_unchanged(begun, ready)
+                _check_unchanged(begun, job)
             return ended
         except (FileNotFoundError, StorageError) as cause:  # files may be gone with the run
             now = directory.unfinished()
@@ -406,23 +406,10 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
     raise LedgerError(f"{directory.path}: all of its stages are complete", "End it with dpca batch finalize.")
 
 
-def _decompose(
-    config: Config,
-    ready: Prepared,
-    outputs: Outputs,
-    runner: Runner,
-    scratch: str,
-) -> Decomposition:
-    """PCA or kernel PCA, as asked for."""
-    arguments = (ready.groups, ready.model, ready.run_plan, outputs, runner)
-    how: dict[str, Any] = {"scratch": scratch, "keep_gram": config.output.gram}
-    if ready.model.kernels is None:
-        return decompose(*arguments, **how, components=ready.components)
-    kept = None
-    if ready.gram is not None:
-        adopt(ready.gram, outputs)
-        kept = read_gram(ready.gram)
-    return decompose_kernels(*arguments, **how, labels=ready.labels, kept=kept)
+def _decompose(job: Job, outputs: Outputs, runner: Runner, scratch: str) -> Decomposition:
+    """PCA or kernel PCA, as asked for; `scratch` is this run's own place for copies."""
+    job = replace(job, scratch=replace(job.scratch, path=scratch))
+    return (decompose if job.model.kernels is None else decompose_kernels)(job, outputs, runner)
 
 
 def _already_finished(
@@ -487,13 +474,13 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
         lock.release()
 
 
-def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> None:
+def _check_unchanged(begun: Begun, job: Job, ledger: Ledger | None = None) -> None:
     """Refuse a result of data that changed while they were read, even if only for a while."""
-    changes = changes_of(begun.input, ready.groups)
-    if not changes and ledger is not None and ledger.stale(ready.sources):
+    changes = changes_of(begun.input, job.groups)
+    if not changes and ledger is not None and ledger.stale(job.sources):
         changes = ["it is now what it was at first, but was not between"]
     if changes:
-        raise changed(named(ready.groups), "; ".join(changes))
+        raise changed(named(job.groups), "; ".join(changes))
 
 
 def _explained(
@@ -594,11 +581,11 @@ def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
     )
 
 
-def _of_kept_gram(ready: Prepared, decomposition: Decomposition) -> list[str]:
+def _of_kept_gram(job: Job, decomposition: Decomposition) -> list[str]:
     """The note on a Gram matrix of less precision than asked for, kept by an earlier result."""
-    if ready.gram is None or ready.model.precision != "double" or decomposition.certificate["precision"] != "single":
+    if job.gram is None or job.model.precision != "double" or decomposition.certificate["precision"] != "single":
         return []
     return [
-        f"model.precision is double, but the Gram matrix that {ready.gram.path} keeps is of products in single "
+        f"model.precision is double, but the Gram matrix that {job.gram.path} keeps is of products in single "
         "precision: its digits are what there is; run without --from-gram for more"
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dpca.errors import InputError
 from dpca.settings import INPUT
-from dpca.sources import Source, expanded, open_joined
+from dpca.sources import Source, expanded, open_joined, open_source
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.genotypes import Multiallelic
 from dpca.sources.joined_coordinates import Gaps
@@ -325,11 +326,8 @@ class Input(Section):
         """The source of the array, with the samples, names and features as they are asked for."""
         from dpca.sources.views import viewed
 
-        source = open_joined(
-            self.uris,
-            self.samples_axis,
-            self.gaps,
-            self.members,
+        opened = partial(
+            open_source,
             array=self.array,
             absent_chunks=self.absent_chunks,
             storage_options=self.storage_options,
@@ -339,6 +337,7 @@ class Input(Section):
             column=None if self.features is None else self.features.column,
             multiallelic=self.multiallelic,
         )
+        source = open_joined(self.uris, self.samples_axis, self.gaps, self.members, opened)
         if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
             raise InputError(
                 f"{source.layout.name}: samples lie along axis 1, of which {INPUT.features} chooses some",

@@ -253,10 +253,10 @@ class Model:
             str(PREPROCESS.regress_out): self.design is not None and "what a regression leaves are no dosages",
             str(PREPROCESS.filters.min_variance): rules.min_variance > 0
             and "min_minor_allele_frequency says the same of dosages",
-            "svd_solver: covariance_eigh": self.solver == "covariance_eigh" and "samples stream by there",
+            MODEL.svd_solver.at(self.solver): self.solver == "covariance_eigh" and "samples stream by there",
             PREPROCESS.missing.at("pairwise"): rules.missing == "pairwise"
             and convention != "plink2"
-            and f"{convention} fills missing calls with the mean, so use missing: mean",
+            and f"{convention} fills missing calls with the mean, so use {PREPROCESS.missing.at('mean')}",
         }
         _refuse(key.at({"binomial": convention}), key, reasons, "Leave one of the two out.")
 
@@ -275,21 +275,22 @@ class Model:
         key, rules = PREPROCESS.regress_out, self.rules
         reasons = {
             str(PREPROCESS.sample_weights): self.sample_weights is not None and "it fits samples with equal weights",
-            "missing: pairwise": rules.missing == "pairwise"
+            PREPROCESS.missing.at("pairwise"): rules.missing == "pairwise"
             and "whose products are those of each pair of samples alone",
-            "center: false": not rules.center and "the mean is among what is fitted",
-            "svd_solver: covariance_eigh": self.solver == "covariance_eigh"
+            PREPROCESS.center.at(False): not rules.center and "the mean is among what is fitted",
+            MODEL.svd_solver.at(self.solver): self.solver == "covariance_eigh"
             and "samples stream by there, and it needs all at once",
-            f"n_components: {self.n_components}": self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
+            MODEL.n_components.at(self.n_components): self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
             and "a rule for noise in as many directions as there are samples, of which a regression takes some",
         }
-        _refuse(str(key), key, reasons, "Leave one of the two out (missing: mean is allowed).")
+        _refuse(str(key), key, reasons, f"Leave one of the two out ({PREPROCESS.missing.at('mean')} is allowed).")
         _ = design.regression
 
     def _check_rotation(self, rotation: Rotating, name: str, most: int) -> None:
         """Refuse a rotation of components that there are not, of too many, or of what are no components of an X."""
         asked, key = rotation.n_components, "model.rotation.n_components"
-        wrong = "kernels" if self.kernels else "missing: pairwise" if self.rules.missing == "pairwise" else None
+        pairs = PREPROCESS.missing.at("pairwise") if self.rules.missing == "pairwise" else None
+        wrong = "kernels" if self.kernels else pairs
         if wrong is not None:
             raise ConfigError(
                 f"{MODEL.rotation} is {rotation.kind}, which is of orthonormal components, and {wrong} has none",
@@ -332,17 +333,21 @@ class Model:
             raise ConfigError(
                 f"{weights.name}: the weights sum to {weights.total:g}, which leaves no divisor for variances with ddof "
                 f"{self.rules.ddof}",
-                "Set kind: reliability if only their ratios matter, or ddof to 0.",
+                f"{PREPROCESS.sample_weights.kind.set_to('reliability')} if only their ratios matter, or {MODEL.ddof} to 0.",
                 key=key,
             )
         of_noise = self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
         if self.kernels or self.solver == "covariance_eigh" or of_noise:
             what = (
-                "kernels" if self.kernels else f"n_components: {self.n_components}" if of_noise else "covariance_eigh"
+                "kernels"
+                if self.kernels
+                else MODEL.n_components.at(self.n_components)
+                if of_noise
+                else "covariance_eigh"
             )
             raise ConfigError(
                 f"weights of samples are not defined for {what} here",
-                f"Leave {PREPROCESS.sample_weights} out, or use kind: pca with svd_solver: auto.",
+                f"Leave {PREPROCESS.sample_weights} out, or use a PCA with {MODEL.svd_solver.at('auto')}.",
                 key=key,
             )
 

@@ -194,21 +194,21 @@ class Analysis(Draws):
         components_of([self])
         return _shown(labelled(what), self._opened, self._made[0], what)
 
-    def rotated(self, kind: str = "varimax", n_components: int | None = None, **how: Any) -> Rotated:
+    def rotated(self, kind: str = "varimax", n_components: int | None = None, **settings: Any) -> Rotated:
         """Leading components of a pca, rotated: by sweeps over its maps, which one read of the data makes if they are not there.
 
         Parameters
         ----------
         kind : "varimax", "promax", "fastica" or "jade" (`dpca.numerics.rotation`)
         n_components : how many are rotated; None for all
-        how : normalize, power and algorithm, as in `model.rotation` of a configuration
+        settings : normalize, power and algorithm, as in `model.rotation` of a configuration
 
         Raises
         ------
         ConfigError
             Of other analyses, whose components are not real and orthonormal.
         """
-        return rotated(self, {"kind": kind, "n_components": n_components, **how})
+        return rotated(self, {"kind": kind, "n_components": n_components, **settings})
 
     def rest(self) -> Any:
         """Scores of the samples that a selection left out, less what the operators would take from them; reads nothing.

@@ -29,7 +29,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpca.config.given import ARRAY, config_of
-from dpca.config.model import Model
 from dpca.config.schema import Config, Filters, Preprocess
 from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
@@ -41,7 +40,8 @@ from dpca.methods.projectors import Absent
 from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.panels import Missing
 from dpca.planning.disk import check_room_for_result
-from dpca.planning.runplan import RunPlan, Scratch
+from dpca.planning.job import Job
+from dpca.planning.runplan import Scratch
 from dpca.settings import PYTHON
 from dpca.sources import Source, as_source, check_no_paths, is_data_array
 from dpca.sources.credentials import check_local
@@ -390,10 +390,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The progress of a pass, shown as `verbose` says."""
         return Progress(display_of_fit(self.verbose))
 
-    def _check_room(self, run_plan: RunPlan, groups: Groups, model: Model, scratch: Scratch, **how: bool) -> None:
-        """Refuse a fit that its disk has no room for; `how` as in `dpca.planning.disk.check_room_for_result`."""
-        place = tempfile.gettempdir() if self.store is None else self.store
-        check_room_for_result(run_plan, groups, model, place, scratch, key="store", **how)
+    def _check_room(self, job: Job) -> None:
+        """Refuse a fit that its disk has no room for."""
+        check_room_for_result(job, tempfile.gettempdir() if self.store is None else self.store, key="store")
 
     def _directory(self) -> Path:
         """A new directory for a result."""
@@ -401,32 +400,28 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _recorded(
         self,
-        groups: Groups,
-        run_plan: RunPlan,
+        job: Job,
         found: Decomposition,
         executor: Executor,
         seconds: float,
         peak: Peak,
-        model: Model,
         config: Config,
     ) -> Result:
         """The result of a fit, with its manifest."""
         # Only after the fit: opening an HDF5 file that is being written flushes it.
-        identity = fingerprint(groups)
+        identity = fingerprint(job.groups)
         manifest = {
             "format_version": FORMAT_VERSION,
             "run": uuid.uuid4().hex,
-            "notes": notes_of(groups, run_plan, found, model),
+            "notes": notes_of(job, found),
             **manifest_of(
-                self._asked_of(config, groups, model),
-                groups,
-                run_plan,
+                self._asked_of(config, job),
+                job,
                 found,
                 identity=identity,
                 n_workers=executor.n_workers,
                 seconds=seconds,
                 peak=peak,
-                regressors=None if model.design is None else model.design.stored,
             ),
             "asked": {},
             "fingerprint": identity,
@@ -441,11 +436,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _asked(self) -> dict[str, dict[str, Any]]:
         """The parameters, by section and key of a config."""
         filters: Any = {} if self.filters is None else self.filters
-        unknown = [name for name in filters if name not in FILTERS] if isinstance(filters, Mapping) else [filters]
-        if unknown:
-            raise ConfigError(
-                f"filters has {unknown[0]!r}, but {', '.join(FILTERS)} are allowed", "Pass a mapping of any of these."
-            )
+        if not isinstance(filters, Mapping):
+            raise ConfigError(f"filters is {filters!r}, but a mapping or None is allowed", "Pass {'mask': an array}.")
+        if unknown := [name for name in filters if name not in FILTERS]:
+            raise ConfigError(f"filters has {unknown[0]!r}, but {', '.join(FILTERS)} are allowed", "Pass any of these.")
         axis: Any = self.samples_axis
         if isinstance(axis, tuple | list):
             raise ConfigError(
@@ -476,11 +470,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check("verbose", self.verbose, "bool | None")
         return config_of(self._asked())
 
-    def _asked_of(self, config: Config, groups: Groups, model: Model) -> dict[str, Any]:
+    def _asked_of(self, config: Config, job: Job) -> dict[str, Any]:
         """The config as a result records it, about this input."""
         recorded = config.model_dump()
         inputs = []
-        for group in groups:
+        for group in job.groups:
             uri, array = group.source.place or (group.layout.name, None)
             inputs.append({**recorded["input"], "name": group.name or None, "uri": uri, "array": array})
         recorded["input"] = inputs[0] if len(inputs) == 1 else inputs

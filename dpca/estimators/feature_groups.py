@@ -65,8 +65,8 @@ class GroupsOfFeatures:
         `p_value` is that of the sum of squared covariances, by permutations of the rows of the second group. `components()` are the singular
         vectors of both groups, orthonormal; `rest` and `transform` have scores of both, (side, samples, component).
         """
-        how: dict[str, Any] = {"n_components": n_components, "permutations": permutations, "seed": seed}
-        return self._run(Mca, groups=[first, second], **how)
+        groups = [first, second]
+        return self._run(Mca, groups=groups, n_components=n_components, permutations=permutations, seed=seed)
 
     def cca(
         self,
@@ -83,8 +83,14 @@ class GroupsOfFeatures:
         `p_value_of_first` is that of the first correlation. `components()` are the weights of features (`x_rotations_` and `y_rotations_` of
         scikit-learn's CCA, of scores of length 1): centred samples times these are the scores. They are not orthogonal.
         """
-        how: dict[str, Any] = {"n_components": n_components, "permutations": permutations, "seed": seed}
-        return self._run(Cca, groups=[first, second], n_leading=n_leading, **how)
+        return self._run(
+            Cca,
+            groups=[first, second],
+            n_leading=n_leading,
+            n_components=n_components,
+            permutations=permutations,
+            seed=seed,
+        )
 
     def similarity(self, *, permutations: int = 999, seed: int = 0) -> Analysis:
         """RV coefficients (linear CKA) of all pairs of groups of features, with p values by permutations."""

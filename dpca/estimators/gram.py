@@ -372,8 +372,7 @@ class Gram(GroupsOfFeatures, Statistics):
         OverBudgetError
             When the eigensolve does not fit the memory; so all analyses do.
         """
-        how: dict[str, Any] = {"as_covariance": as_covariance, "as_correlation": as_correlation}
-        return self._run(Pca, n_components=n_components, **how)
+        return self._run(Pca, n_components=n_components, as_covariance=as_covariance, as_correlation=as_correlation)
 
     def extended(self, lags: int, step: int = 1, n_components: int | None = None) -> Analysis:
         """Extended EOFs (multichannel singular spectrum analysis): components of windows of `lags` rows, each `step` rows after the one before.
@@ -427,8 +426,9 @@ class Gram(GroupsOfFeatures, Statistics):
         window : a name for scipy.signal.get_window, or (block,)
         frequencies : some, in cycles per step
         """
-        how: dict[str, Any] = {"window": window, "frequencies": frequencies, "n_components": n_components}
-        return self._run(Spod, block=block, overlap=overlap, **how)
+        return self._run(
+            Spod, block=block, overlap=overlap, window=window, frequencies=frequencies, n_components=n_components
+        )
 
     def kernel_pca(
         self,
@@ -446,8 +446,7 @@ class Gram(GroupsOfFeatures, Statistics):
         ConfigError
             When there is no such kernel, or a parameter is not allowed.
         """
-        how: dict[str, Any] = {"gamma": gamma, "degree": degree, "coef0": coef0, "n_components": n_components}
-        return self._run(KernelPca, kernel=kernel, **how)
+        return self._run(KernelPca, kernel=kernel, gamma=gamma, degree=degree, coef0=coef0, n_components=n_components)
 
     def distances(self) -> Any:
         """Euclidean distances of the rows from each other.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dpca.config.model import Model
 from dpca.config.requested import kernels_of, model_of
 from dpca.config.schema import Config
 from dpca.errors import ConfigError
@@ -39,13 +38,11 @@ from dpca.methods.projectors import (
 from dpca.methods.recorded import input_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
-from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import reciprocal
-from dpca.planning.runplan import RunPlan, Scratch
-from dpca.planning.search import plan_in_memory, plan_run
+from dpca.planning.job import Job
 from dpca.sources import Source, as_source
-from dpca.sources.groups import Groups, alone
+from dpca.sources.groups import alone
 from dpca.sources.memory import MemorySource
 from dpca.sources.sparse import SparseSource
 from dpca.store.directory import TRAINING
@@ -291,15 +288,16 @@ class KernelPCA(Streaming):
         began = time.perf_counter()
         groups = alone(source, self.samples_axis) if self.kernel == "precomputed" else self._groups_of({"": source})
         model = replace(model_of(config, groups), kernels=kernels)
-        run_plan, scratch = self._plan(groups, model, executor)
-        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
-        if not (in_memory and executor.shares_memory):
-            self._check_room(run_plan, groups, model, scratch, components=False, keep_gram=self._needs_gram)
-        with self._outputs(in_memory and executor.shares_memory) as outputs:
+        shares_memory = in_memory and executor.shares_memory
+        job = Job(groups, model, scratch=self._scratch(), components=False, keep_gram=self._needs_gram)
+        job = job.planned(executor.workers(self._memory_bytes()))
+        if not shares_memory:
+            self._check_room(job)
+        with self._outputs(shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, self._progress()), **how)
+                found = decompose_kernels(job, outputs, Runner(executor, self._progress()))
             seconds = time.perf_counter() - began
-            result = self._recorded(groups, run_plan, found, executor, seconds, peak, model, config)
+            result = self._recorded(job, found, executor, seconds, peak, config)
         kernel = KernelFit.of(result, None)
         if callable(self.kernel):
             kernel = replace(kernel, kernel=found.cases[0].kernel)
@@ -308,14 +306,6 @@ class KernelPCA(Streaming):
         self.eigenvectors_ = found.spectrum.vectors
         self._keep_labels(X)
         return found
-
-    def _plan(self, groups: Groups, model: Model, executor: Executor) -> tuple[RunPlan, Scratch]:
-        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
-        if self.kernel == "precomputed":
-            rung = Rung("gram_eigh", np.dtype(np.float64))
-            return plan_in_memory(groups[0], model, rung, workers), scratch
-        how: dict[str, Any] = {"workers": workers, "scratch": scratch, "components": False}
-        return plan_run(groups, model, **how, keep_gram=self._needs_gram), scratch
 
     @property
     def _needs_gram(self) -> bool:
@@ -330,10 +320,10 @@ class KernelPCA(Streaming):
             asked["model"]["kernel"] = "linear"
         return {**asked, "output": {"gram": self._needs_gram}}
 
-    def _asked_of(self, config: Config, groups: Groups, model: Model) -> dict[str, Any]:
-        recorded = super()._asked_of(config, groups, model)
+    def _asked_of(self, config: Config, job: Job) -> dict[str, Any]:
+        recorded = super()._asked_of(config, job)
         if callable(self.kernel):
-            recorded["model"]["kernel"] = cast(Kernels, model.kernels).names[0]
+            recorded["model"]["kernel"] = cast(Kernels, job.model.kernels).names[0]
         return recorded
 
     @classmethod

@@ -166,8 +166,16 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[HeldArray]) 
     with opened.connected() as executor:
         with in_python():
             workers = opened.workers(executor)
-            how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
-            run_plan = plan_maps(groups, columns, dtype, stored, **how, beside=beside)
+            run_plan = plan_maps(
+                groups,
+                columns,
+                dtype,
+                stored,
+                workers=workers,
+                scratch=scratch,
+                n_regressors=kept.n_regressors,
+                beside=beside,
+            )
         place = new_directory(opened.store, COMPONENTS)
         try:
             stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)

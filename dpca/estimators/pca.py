@@ -33,7 +33,7 @@ from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import RELIABLE, SMALLEST
 from dpca.numerics.uncertain import log_likelihood
 from dpca.numerics.weights import SampleWeights
-from dpca.planning.search import plan_run
+from dpca.planning.job import Job
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in
 from dpca.sources.selected import SelectedSource
@@ -562,22 +562,20 @@ class PCA(Streaming):
         config = self._config()
         sources, weights = self._weighed(self._sources_of(X, reset=True), sample_weight)
         in_memory = all(source.in_memory for source in sources.values())
-        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+        shares_memory = in_memory and executor.shares_memory
         began = time.perf_counter()
         groups = self._groups_of(sources, names_in(X))
         model = model_of(config, groups, sample_weights=weights, design=self._design_of(config, groups))
-        keeps = self._keeps_gram(groups, model)
-        run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=keeps)
-        if not (in_memory and executor.shares_memory):
-            self._check_room(run_plan, groups, model, scratch, components=True, keep_gram=keeps)
-        with self._outputs(in_memory and executor.shares_memory) as outputs:
+        job = Job(groups, model, scratch=self._scratch(), keep_gram=self._keeps_gram(groups, model))
+        job = job.planned(executor.workers(self._memory_bytes()))
+        if not shares_memory:
+            self._check_room(job)
+        with self._outputs(shares_memory) as outputs:
             with watched_memory() as peak:
-                runner = Runner(executor, self._progress())
-                found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=keeps)
+                found = decompose(job, outputs, Runner(executor, self._progress()))
             seconds = time.perf_counter() - began
-            recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model, config)
-            self._adopt(recorded, in_memory)
-        for sentence in (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(groups, model)):
+            self._adopt(self._recorded(job, found, executor, seconds, peak, config), in_memory)
+        for sentence in (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(job)):
             warnings.warn(sentence, UserWarning, stacklevel=4)
         if (unmet := not_converged(found.certificate)) is not None:
             warnings.warn(unmet, ConvergenceWarning, stacklevel=4)
@@ -648,12 +646,12 @@ class PCA(Streaming):
         }
         return asked if self.keep_gram is None else {**asked, "output": {"gram": self.keep_gram}}
 
-    def _asked_of(self, config: Config, groups: Groups, model: Model) -> dict[str, Any]:
-        recorded = super()._asked_of(config, groups, model)
-        recorded["output"]["gram"] = self._keeps_gram(groups, model)
-        if model.sample_weights is None:
+    def _asked_of(self, config: Config, job: Job) -> dict[str, Any]:
+        recorded = super()._asked_of(config, job)
+        recorded["output"]["gram"] = job.keep_gram
+        if job.model.sample_weights is None:
             recorded["preprocess"]["sample_weights"] = None
-        if model.design is not None:
+        if job.model.design is not None:
             recorded["preprocess"]["regress_out"]["covariates"] = self._covariates
         return recorded
 

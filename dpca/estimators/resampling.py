@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,9 +66,18 @@ class Draws:
             When draws do not fit the memory.
         """
         by = by if by is None or isinstance(by, str) else np.asarray(by)
-        how: dict[str, Any] = {"align": align, "standard_errors": standard_errors, "columns": columns}
         return self._resampled(
-            Resampling.of(kind="bootstrap", draws=draws, block=block, by=by, seed=seed, level=level, **how)
+            Resampling.of(
+                kind="bootstrap",
+                draws=draws,
+                block=block,
+                by=by,
+                seed=seed,
+                level=level,
+                align=align,
+                standard_errors=standard_errors,
+                columns=columns,
+            )
         )
 
     def jackknife(
@@ -95,8 +104,16 @@ class Draws:
     ) -> Self:
         """All rows but those of a group, each group once: gram.pca(5).leave_out("year"); parameters as of `bootstrap`."""
         by = by if by is None or isinstance(by, str) else np.asarray(by)
-        how: dict[str, Any] = {"level": level, "align": align, "standard_errors": standard_errors, "columns": columns}
-        return self._resampled(Resampling.of(kind="leave_out", by=by, **how))
+        return self._resampled(
+            Resampling.of(
+                kind="leave_out",
+                by=by,
+                level=level,
+                align=align,
+                standard_errors=standard_errors,
+                columns=columns,
+            )
+        )
 
     def _resampled(self, asked: Resampling) -> Self:
 

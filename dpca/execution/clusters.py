@@ -75,14 +75,14 @@ def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
     for path in (scheduler.file, *(scheduler.tls or ())):
         if path is not None and not os.path.isfile(path):
             raise ConfigError(f"{path}: is not a file", "Name one that this process can read.", key="compute.cluster")
-    how: dict[str, Any] = {"timeout": CONNECT_SECONDS, "set_as_default": False}
+    security = None
     if scheduler.tls:
         ca, cert, key = scheduler.tls
-        how["security"] = Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+        security = Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
     address = scheduler.address if scheduler.file is None else _address_in(scheduler.file)
     _check_address(address, scheduler)
     try:
-        client = Client(address, **how)
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
     except (OSError, TimeoutError, ValueError, TypeError) as cause:
         raise ClusterError(
             f"no Dask scheduler answers at {scheduler}: {in_text(str(cause))}",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -328,10 +329,10 @@ def _check_script(script: str) -> None:
 
     A job is submitted on hold and cancelled, since --test-only also refuses jobs that wait for nodes that are down.
     """
-    how: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
-    done = subprocess.run(["sbatch", "--hold", "--parsable"], input=script, **how)
+    run = partial(subprocess.run, capture_output=True, text=True, check=False)
+    done = run(["sbatch", "--hold", "--parsable"], input=script)
     if not done.returncode:
-        subprocess.run(["scancel", done.stdout.strip().partition(";")[0]], **how)
+        run(["scancel", done.stdout.strip().partition(";")[0]])
     else:
         raise ClusterError(
             f"sbatch refuses the job of a worker: {done.stderr.strip()}",

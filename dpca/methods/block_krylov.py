@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dpca.config.model import Model
 from dpca.errors import PrecisionError
 from dpca.methods.block_products import FirstProduct, LaterProducts, product_of, with_sketch
 from dpca.methods.dataset import Dataset
@@ -36,8 +35,8 @@ from dpca.numerics.block_krylov import (
 from dpca.numerics.certificate import ROUNDED, Certified
 from dpca.numerics.dimension import Chosen
 from dpca.numerics.spectrum import REFINED, Spectrum
-from dpca.planning.footprint import second_pass
-from dpca.planning.runplan import Attempt, RunPlan
+from dpca.planning.job import Job
+from dpca.planning.runplan import Attempt
 from dpca.store.outputs import Outputs
 from dpca.system.blas import blas_threads
 from dpca.types import F64
@@ -160,23 +159,20 @@ def judged(spectrum: Spectrum, values: F64, found: LeadingPairs) -> Spectrum:
 def iterate(
     stages: Stages,
     data: Dataset,
-    model: Model,
-    run_plan: RunPlan,
+    job: Job,
     outputs: Outputs,
     completion: KrylovCompletion,
-    components: bool,
 ) -> tuple[Solved, Certified]:
     """Decompose by block Krylov, and write the results.
 
     Parameters
     ----------
     outputs : where the first pass writes means and scales
-    components : whether a second pass computes components, where samples are kept
     """
-    first, *further = run_plan.attempts
-    found = _Iteration(stages, data, model, run_plan, outputs, components, first, climbs=bool(further)).run(completion)
+    first, *further = job.run_plan.attempts
+    found = _Iteration(stages, data, job, outputs, first, climbs=bool(further)).run(completion)
     for attempt in further if found is None else ():
-        found = _Iteration(stages, data, model, run_plan, outputs, components, attempt, climbs=False).run(completion)
+        found = _Iteration(stages, data, job, outputs, attempt, climbs=False).run(completion)
     assert found is not None  # the last one does not climb
     return found
 
@@ -188,19 +184,18 @@ class _Iteration:
         self,
         stages: Stages,
         data: Dataset,
-        model: Model,
-        run_plan: RunPlan,
+        job: Job,
         outputs: Outputs,
-        components: bool,
         attempt: Attempt,
         *,
         climbs: bool,
     ) -> None:
-        self._stages, self._data, self._model, self._run_plan = stages, data, model, run_plan
+        model = job.model
+        self._stages, self._data, self._model, self._run_plan = stages, data, model, job.run_plan
         self._outputs = outputs
         self._iteration = model.iteration
         self._attempt, self._name, self._climbs = attempt, attempt.rung.name, climbs
-        self._last = second_pass(run_plan.plan, components) is not None
+        self._last = job.second_pass is not None
         """Whether a second pass follows."""
         assert isinstance(model.n_components, int)
         self._k = model.n_components

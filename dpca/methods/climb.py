@@ -10,13 +10,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.model import Model
 from dpca.errors import PrecisionError
 from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import FirstPass, Summed
 from dpca.methods.stages import Stages
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
+from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.ledger import Damaged, Ledger
 from dpca.store.outputs import Outputs
@@ -56,8 +56,7 @@ class Completion(Protocol[D]):
 def climb(
     stages: Stages,
     data: Dataset,
-    model: Model,
-    run_plan: RunPlan,
+    job: Job,
     outputs: Outputs,
     decompose: Callable[[Summed], D],
     completion: Completion[D] | None = None,
@@ -70,6 +69,7 @@ def climb(
     decompose : computes the decomposition in memory, from the sum of a pass
     completion : writes the results, and runs the second pass; None where there is neither
     """
+    model, run_plan = job.model, job.run_plan
     stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, len(data.names_of_sums)))
     first = FirstPass(stages, data, model, outputs, run_plan.spans_together)
     present = first.present(run_plan.attempts[0])

@@ -19,6 +19,7 @@ from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.groups import Groups, dtype_of, named, names_of_sums
 from dpca.sources.labels import labelled
+from dpca.store.outputs import Outputs
 from dpca.types import F64
 
 
@@ -164,11 +165,22 @@ class Dataset:
         (group,) = self.groups
         return None if group.weights is None else group.weights.of_all(self.plan.feature_shape)
 
-    def work(self, rules: Rules, rung: Rung, *, backwards: bool = False, **how: Any) -> InTurn:
-        """A pass over all groups; `how` are further settings of `Pass`.
+    def work(
+        self,
+        rules: Rules,
+        rung: Rung,
+        *,
+        outputs: Outputs | None = None,
+        writes: tuple[str, ...] = (),
+        stored_dtype: np.dtype[Any] | None = None,
+        n_known: int = 0,
+        backwards: bool = False,
+    ) -> InTurn:
+        """A pass over all groups.
 
         Parameters
         ----------
+        outputs, writes, stored_dtype, n_known : as in `dpca.methods.passes.Pass`
         backwards : whether the last span of the last group comes first
         """
         factors = self.factors if len(self.factors) else np.ones(len(self.groups))
@@ -187,8 +199,11 @@ class Dataset:
                 sample_weights=self.sample_weights,
                 reference=self.reference,
                 regression=self.regression,
+                outputs=outputs,
+                writes=writes,
+                stored_dtype=stored_dtype,
+                n_known=n_known,
                 backwards=backwards,
-                **how,
             )
             for number, (group, plan, division) in enumerate(zip(self.groups, self.plans, self.divisions, strict=True))
         ]

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.model import Model
 from dpca.errors import AssumptionError
 from dpca.execution.stage import Runner, Stage, Traffic
 from dpca.methods.block_krylov import iterate
@@ -44,13 +43,12 @@ from dpca.numerics.dosages import of_convention
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import Spectrum
-from dpca.planning.footprint import second_pass
+from dpca.planning.job import Job
 from dpca.planning.rechunk import Copy
 from dpca.planning.runplan import RunPlan
 from dpca.settings import COMPUTE, MODEL
 from dpca.slabs import Plan
 from dpca.sources import Source
-from dpca.sources.groups import Groups
 from dpca.sources.kept import KeptSource
 from dpca.store.arrays import (
     GROUP,
@@ -102,30 +100,17 @@ class Decomposition:
         return np.asarray(self.outputs.array("rotated_scores")[...], np.float64)
 
 
-def decompose(
-    groups: Groups,
-    model: Model,
-    run_plan: RunPlan,
-    outputs: Outputs,
-    runner: Runner,
-    *,
-    scratch: str | None = None,
-    components: bool = True,
-    keep_gram: bool = True,
-) -> Decomposition:
+def decompose(job: Job, outputs: Outputs, runner: Runner) -> Decomposition:
     """Compute a PCA and write its arrays.
 
     Parameters
     ----------
-    groups, run_plan : the inputs, side by side, and the plan of their passes (`dpca.planning.search.plan_run`)
-    model : what to compute
+    job : of which nothing exists yet at `scratch`, unless this run made it
     outputs : the group to create; its arrays and dimensions are those of a result directory
-    runner : runs the stages: copy if the plan has one, those of the solver, eigensolve, components. With a ledger,
-        `outputs` and `scratch` must belong to the same run
-    scratch : path of the copy of the input, where nothing exists yet; None only where no copy is planned
-    components : whether to compute components; without them, the second pass is saved where samples are kept
-    keep_gram : whether to write K, r and c, too, where samples are kept
+    runner : runs the stages: copy if the plan has one, those of the solver, eigensolve, components. With a ledger, `outputs` and
+        the job's scratch must belong to the same run
     """
+    groups, model, run_plan, components = job.groups, job.model, job.run_plan, job.components
     plan = run_plan.plan
     outputs = guarded(outputs, run_plan, runner)
     attributes = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
@@ -137,14 +122,13 @@ def decompose(
     data = Dataset(
         groups, run_plan.plans, model.sample_weights, model.reference, model.regression, n_folds=model.n_folds
     )
-    with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
-        completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
+    with streamed(data, run_plan, job.scratch.path, stages) as (streams, copied_absent):
+        completion = _Completion(stages, streams, job, outputs, dims)
         certified = None
-        if run_plan.attempts[0].rung.solver == BLOCK_KRYLOV:
-            solved, certified = iterate(stages, streams, model, run_plan, outputs, completion, components)
+        if job.solver == BLOCK_KRYLOV:
+            solved, certified = iterate(stages, streams, job, outputs, completion)
         else:
-            solving = partial(solve, stages, streams, model, run_plan, components)
-            solved = climb(stages, streams, model, run_plan, outputs, solving, completion)
+            solved = climb(stages, streams, job, outputs, partial(solve, stages, streams, job), completion)
     summary, weighted = solved.summary, model.sample_weights
     certificate = certify(
         solved.spectrum,
@@ -214,13 +198,10 @@ class _Completion:
 
     stages: Stages
     data: Dataset
-    model: Model
-    run_plan: RunPlan
+    job: Job
     outputs: Outputs
     dims: tuple[Dims, ...]
     """Names of the axes, of each group."""
-    components: bool
-    keep_gram: bool
 
     def write(self, solved: Solved) -> Solved:
         """Write the results of the first pass, and drop its matrix."""
@@ -233,7 +214,7 @@ class _Completion:
     def _write_first_pass(self, solved: Solved) -> None:
         if self.data.keeps_samples:
             self._write_scores(solved)
-            if self.keep_gram and solved.summed.gram is not None:
+            if self.job.keep_gram and solved.summed.gram is not None:
                 write_gram(self.outputs, solved.summed.gram, self._dims, solved.summed.groups, solved.summed.folds)
         else:
             self._write_standard(solved)
@@ -250,23 +231,23 @@ class _Completion:
 
     def complete(self, solved: Solved, suffix: str) -> Solved:
         """Run the second pass, if there is one, and write what it changed."""
-        if second_pass(self.run_plan.plan, self.components) is None:
+        if self.job.second_pass is None:
             return solved
-        second = SecondPass(self.stages, self.data, self.model, self.run_plan, self.outputs, self.dims, suffix=suffix)
+        second = SecondPass(self.stages, self.data, self.job, self.outputs, self.dims, suffix=suffix)
         solved = second.components(solved) if self.data.keeps_samples else second.scores(solved)
         with self.outputs.together():
             if self.data.keeps_samples:
                 self._write_scores(solved)
                 if solved.shares is not None:
                     self._write_shares(solved.shares)
-            elif self.components:
+            elif self.job.components:
                 self._write_components(solved)
             write_spectrum(self.outputs, solved.spectrum, self._of_convention(solved))
         return solved
 
     def _of_convention(self, solved: Solved) -> float | None:
         """Factor of eigenvalues by the convention of dosages; None for other data."""
-        convention, summary = self.model.rules.convention, solved.summary
+        convention, summary = self.job.model.rules.convention, solved.summary
         if convention is None:
             return None
         n_counted = self.data.n_features - summary.features.uncounted
@@ -282,12 +263,12 @@ class _Completion:
         self.outputs.write("variance_share", found, (GROUP, "component"))
 
     def _write_scores(self, solved: Solved) -> None:
-        write_scores(self.outputs, solved.spectrum, self._dims, self.model.whiten)
+        write_scores(self.outputs, solved.spectrum, self._dims, self.job.model.whiten)
 
     def _write_standard(self, solved: Solved) -> None:
         """Write means and divisors of kept features."""
-        standard, shape = solved.summary.standard, self.run_plan.plan.feature_shape
-        units = units_of(self.data.groups[0].layout, self.model.rules)
+        standard, shape = solved.summary.standard, self.job.run_plan.plan.feature_shape
+        units = units_of(self.data.groups[0].layout, self.job.model.rules)
         for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", standard.weights)):
             self.outputs.write(name, values.reshape(shape), self._dims.features, units.get(name))
 
@@ -296,25 +277,25 @@ class _Completion:
         spectrum = solved.spectrum
         values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
         values[:, solved.summary.standard.left_out] = np.nan
-        values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.run_plan.plan.feature_shape)
+        values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.job.run_plan.plan.feature_shape)
         self.outputs.write("components", values, ("component", *self._dims.features))
 
     def _assumption_not_met(self, solved: Solved) -> AssumptionError:
         why = "The noise is not white: its eigenvalues do not follow Marchenko and Pastur's distribution"
-        if solved.curve is not None and self.model.n_components == BI_CROSS_VALIDATION:
+        if solved.curve is not None and self.job.model.n_components == BI_CROSS_VALIDATION:
             why = (
                 f"The error of what is left out is smallest at {solved.curve.n_components} of {len(solved.curve.errors) - 1} components that were "
                 "tried: noise is correlated along the samples, as in time series, or there are as many components"
             )
         if solved.unread:
             return AssumptionError(
-                f"{self.data.name}: {MODEL.n_components} is {self.model.n_components}, which reads eigenvalues that rounding of the products in "
+                f"{self.data.name}: {MODEL.n_components} is {self.job.model.n_components}, which reads eigenvalues that rounding of the products in "
                 f"{solved.attempt.rung.name} hides",
                 f"{MODEL.precision.set_to('double')}, or leave it and {MODEL.svd_solver} to auto, with a larger {COMPUTE.memory} if they are so already.",
                 key="model.n_components",
             )
         return AssumptionError(
-            f"{self.data.name}: {MODEL.n_components} is {self.model.n_components}: {solved.chosen.problem}. {why}",
+            f"{self.data.name}: {MODEL.n_components} is {self.job.model.n_components}: {solved.chosen.problem}. {why}",
             f"Set {MODEL.n_components} to a number, a share of the variance such as 0.9, or broken_stick, which finds "
             f"{solved.suggested['broken_stick']} here.",
             key="model.n_components",

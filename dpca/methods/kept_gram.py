@@ -19,13 +19,9 @@ from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.groups import alone
-from dpca.store.arrays import REGRESSION, REGRESSORS
 from dpca.store.gram import check_keeps_matrix
-from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.results import Result
 from dpca.store.unfinished import differences
-
-ADOPTED = ("mean", "scale", "weights", REGRESSION, REGRESSORS, REGRESSOR)
 
 
 class _RecordedReader(Reader):
@@ -157,10 +153,3 @@ def _check_unchanged(result: Result, config: Config) -> None:
             f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(changes[:5])}",
             "Run without --from-gram.",
         )
-
-
-def adopt(result: Result, outputs: Outputs) -> None:
-    """Copy the arrays of a result that have feature axes, and its coordinates."""
-    for name in (*ADOPTED, *result.dims.placed(result.samples_axis)):
-        if name in result.arrays:
-            outputs.copy(name, result.arrays[name])

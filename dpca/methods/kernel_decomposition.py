@@ -32,14 +32,23 @@ from dpca.numerics.certificate import caveats, certify
 from dpca.numerics.gram_matrix import GramMatrix, SummedFeatures
 from dpca.numerics.sketch import Sketch
 from dpca.numerics.spectrum import Spectrum
+from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.sources import Source
-from dpca.sources.groups import Groups
-from dpca.store.arrays import create_outputs, dims_of, write_coordinates, write_genotypes
-from dpca.store.gram import ALL, write_gram
-from dpca.store.outputs import Outputs
+from dpca.store.arrays import (
+    REGRESSION,
+    REGRESSORS,
+    create_outputs,
+    dims_of,
+    write_coordinates,
+    write_genotypes,
+)
+from dpca.store.gram import ALL, read_gram, write_gram
+from dpca.store.outputs import REGRESSOR, Outputs
+from dpca.store.results import Result
 from dpca.types import F64
 
+ADOPTED = ("mean", "scale", "weights", REGRESSION, REGRESSORS, REGRESSOR)
 OF_FEATURES = (*ALL, "mean", "scale", "weights")
 """Arrays that a result of a kernel matrix does not have."""
 
@@ -72,26 +81,18 @@ class _Solved:
         return ""
 
 
-def decompose_kernels(
-    groups: Groups,
-    model: Model,
-    run_plan: RunPlan,
-    outputs: Outputs,
-    runner: Runner,
-    *,
-    scratch: str | None = None,
-    keep_gram: bool = True,
-    labels: NDArray[Any] | None = None,
-    kept: GramMatrix | None = None,
-) -> KernelDecomposition:
+def decompose_kernels(job: Job, outputs: Outputs, runner: Runner) -> KernelDecomposition:
     """Compute kernel PCA with every kernel of the model, and write its arrays.
 
     Parameters
     ----------
-    groups, model, run_plan, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
-    labels : a label of each sample, (n_samples,), to measure how well neighbours in the scores agree
-    kept : the Gram matrix of an earlier run; the arrays with feature axes are then in `outputs` already
+    job, outputs, runner : as in `dpca.methods.decomposition.decompose`. Labels measure how well neighbours in the scores agree; of an earlier
+        result whose Gram matrix is used, the arrays with feature axes are taken over, too
     """
+    groups, model, run_plan = job.groups, job.model, job.run_plan
+    if job.gram is not None:
+        _adopt(job.gram, outputs)
+    kept = None if job.gram is None else read_gram(job.gram)
     assert model.kernels is not None
     kernels, plan = model.kernels, run_plan.plan
     outputs = guarded(outputs, run_plan, runner)
@@ -110,7 +111,7 @@ def decompose_kernels(
         Stages(runner),
         Dataset(groups, run_plan.plans, reference=model.reference, regression=model.regression),
     )
-    cases = _Cases(stages, model, run_plan, labels)
+    cases = _Cases(stages, model, run_plan, job.labels)
     if kernels.precomputed:
         for name in OF_FEATURES:
             outputs.remove(name)  # left by kernels that the run was started with
@@ -118,10 +119,10 @@ def decompose_kernels(
     elif kept is not None:
         solved = cases.of_gram(kept, replace(run_plan.attempts[0], rung=kept.rung))
     else:
-        with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
-            solved = climb(stages, streams, model, run_plan, outputs, cases.of_sum)
+        with streamed(data, run_plan, job.scratch.path, stages) as (streams, copied_absent):
+            solved = climb(stages, streams, job, outputs, cases.of_sum)
     gram = solved.gram
-    if keep_gram and gram is not None:
+    if job.keep_gram and gram is not None:
         write_gram(outputs, gram, dims)
     write_cases(outputs, solved.cases, model, dims)
     outputs.gather()
@@ -137,6 +138,13 @@ def decompose_kernels(
         **stages.costs,
         cases=solved.cases,
     )
+
+
+def _adopt(result: Result, outputs: Outputs) -> None:
+    """Copy the arrays of a result that have feature axes, and its coordinates."""
+    for name in (*ADOPTED, *result.dims.placed(result.samples_axis)):
+        if name in result.arrays:
+            outputs.copy(name, result.arrays[name])
 
 
 @dataclass(frozen=True)

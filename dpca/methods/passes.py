@@ -176,7 +176,7 @@ class Pass(Work):
         """Preprocessing of features that stream by; `rounded` where a rounded mean may be subtracted."""
         panels = FeaturePanels if self.rules.convention is None else DosagePanels
         return panels(
-            **self._how,
+            *self._as_stored,
             integers=rounded and self._narrow,
             columns=columns,
             sample_weights=self.sample_weights,
@@ -197,21 +197,31 @@ class Pass(Work):
             shape = (self.regression.n_regressors, *shape)
         return np.empty(shape)
 
-    def sample_panels(self, *, rounded: bool = False, **how: Any) -> SamplePanels:
+    def sample_panels(
+        self,
+        *,
+        rounded: bool = False,
+        columns: F64 | None = None,
+        fill: Means | None = None,
+        about: About | None = None,
+    ) -> SamplePanels:
         """Preprocessing of samples that stream by; `columns`, `fill` and `about` as in SamplePanels."""
-        return SamplePanels(**self._how, integers=rounded and self._narrow, masked=self.masked(), **how)
+        return SamplePanels(
+            *self._as_stored,
+            integers=rounded and self._narrow,
+            masked=self.masked(),
+            columns=columns,
+            fill=fill,
+            about=about,
+        )
 
     @property
-    def _how(self) -> dict[str, Any]:
+    def _as_stored(
+        self,
+    ) -> tuple[Plan, Rules, np.dtype[Any], Sequence[float], tuple[float, float], tuple[float, float]]:
+        """The beginning of the arguments of a Standardizer."""
         layout = self.source.layout
-        return {
-            "plan": self.plan,
-            "rules": self.rules,
-            "working_dtype": self.working_dtype,
-            "missing_values": layout.missing_values,
-            "valid_range": layout.valid_range,
-            "packing": layout.packing,
-        }
+        return self.plan, self.rules, self.working_dtype, layout.missing_values, layout.valid_range, layout.packing
 
     @property
     def is_affine(self) -> bool:

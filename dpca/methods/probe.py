@@ -18,7 +18,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.model import Model
 from dpca.errors import writing
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Stage, Work
@@ -30,14 +29,14 @@ from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.numerics.panels import Means, Rules, SlabPanel
 from dpca.planning.cuts import plan_layout
-from dpca.planning.footprint import second_pass
-from dpca.planning.forecast import EXPECTED_PASSES, Rates
-from dpca.planning.runplan import Concurrency, RunPlan, Scratch
+from dpca.planning.forecast import Rates
+from dpca.planning.job import Job
+from dpca.planning.runplan import Concurrency, RunPlan
+from dpca.planning.steps import EXPECTED_PASSES
 from dpca.slabs import Plan, split
 from dpca.sources import Source
 from dpca.sources.base import Layout
 from dpca.sources.genotypes import COPIES
-from dpca.sources.groups import FeatureGroup
 from dpca.system.blas import blas_threads
 from dpca.types import F64
 
@@ -92,24 +91,15 @@ class ProbeTask(Work):
         return number * self.looks.n_spans // self.n_parts
 
 
-def probe(
-    group: FeatureGroup,
-    model: Model,
-    run_plan: RunPlan,
-    executor: Executor,
-    scratch: Scratch,
-    output: Path,
-    components: bool,
-) -> Rates:
-    """Measure the speed of each step of a run.
+def probe(job: Job, executor: Executor, output: Path) -> Rates:
+    """Measure the speed of each step of a job with one input.
 
     Parameters
     ----------
-    group, run_plan : an input of the run, and the plan with this input alone
-    model, executor, scratch : those of the run
+    executor : where it is measured
     output : where the result will go
-    components : whether the run back-projects
     """
+    (group,), model, run_plan = job.groups, job.model, job.run_plan
     plan, layout = run_plan.plan, group.layout
     looks, slab_bytes = plan, plan.slab_width * plan.n_kept * layout.dtype.itemsize
     if run_plan.only.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
@@ -125,7 +115,7 @@ def probe(
         n_known=model.n_known(rung),
     )
     n_tasks = max(1, min(run_plan.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
-    k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
+    k = model.most_components(plan.n_samples, plan.n_features) if job.second_pass else 0
     columns = None
     if rung.solver == BLOCK_KRYLOV:
         most = model.most_components(plan.n_samples, plan.n_features)
@@ -139,7 +129,7 @@ def probe(
         concurrency=Concurrency(n_tasks, n_tasks),
     )
     rates = executor.run(stage, Progress())
-    place = Path(scratch.path).parent if run_plan.copies else output
+    place = Path(job.scratch.path).parent if run_plan.copies else output
     if columns is None:
         solving = _eigensolve_seconds(plan.n_kept, run_plan.eigensolve_threads)
     else:

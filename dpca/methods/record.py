@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.config.inputs import ArrayFile
-from dpca.config.model import Model
 from dpca.config.schema import Config
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
-from dpca.planning.runplan import RunPlan
+from dpca.planning.job import Job
 from dpca.sources.cf import same_units
 from dpca.sources.groups import Groups, named
 from dpca.sources.regressors import fingerprint_of
@@ -66,8 +65,7 @@ def fields_of(config: Config) -> dict[str, Any]:
 
 def manifest_of(
     config: dict[str, Any],
-    groups: Groups,
-    run_plan: RunPlan,
+    job: Job,
     found: Decomposition,
     *,
     identity: dict[str, Any],
@@ -75,8 +73,6 @@ def manifest_of(
     seconds: float,
     peak: Peak,
     expected: dict[str, float] | None = None,
-    gram_from: str | None = None,
-    regressors: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The manifest of a result, except its run and its notes.
 
@@ -86,9 +82,11 @@ def manifest_of(
     identity : `fingerprint` of the input
     seconds : duration of the whole run
     expected : forecast seconds of each stage, if there are any
-    gram_from : the result whose Gram matrix was used, if one was
-    regressors : the terms of the regressors that were subtracted (`dpca.derived.regressors.Design.stored`), if any were
     """
+    groups, run_plan, gram, design = job.groups, job.run_plan, job.gram, job.model.design
+    regressors = None if design is None else design.stored
+    if gram is not None:
+        regressors = gram.manifest.get("regressors")
     model = {**config["model"], "n_components": found.spectrum.n_components}
     several = len(groups) > 1
     inputs = [
@@ -114,7 +112,7 @@ def manifest_of(
         "input": inputs[0] if not several else inputs,
         "plan": plans[0] if not several else plans,
         "reading": readings[0] if not several else readings,
-        "gram_from": gram_from,
+        "gram_from": None if gram is None else str(gram.path),
         **({} if regressors is None else {"regressors": regressors}),
         "keeps_data": run_plan.keeps_data,
         "memory": {
@@ -141,8 +139,9 @@ def manifest_of(
     }
 
 
-def unscaled(groups: Groups, model: Model) -> list[str]:
+def unscaled(job: Job) -> list[str]:
     """A sentence on inputs of different units that lie side by side as they are."""
+    groups, model = job.groups, job.model
     units = [group.layout.units for group in groups]
     same = all(same_units(units[0], one) for one in units[1:])
     if same or not all(units) or model.rules.scale != "none" or model.block_scaling != "none":
@@ -155,9 +154,9 @@ def unscaled(groups: Groups, model: Model) -> list[str]:
     ]
 
 
-def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, model: Model) -> list[str]:
+def notes_of(job: Job, found: Decomposition) -> list[str]:
     """Notes about the result for the user, in sentences."""
-    design = model.design
+    groups, run_plan, design = job.groups, job.run_plan, job.model.design
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
     counts = found.counts
@@ -172,7 +171,7 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, model: Mod
             f"{', '.join(term.name for term in design.terms)} regressed out: {q} parameters, the mean included, were fitted to "
             f"{n:,} samples; variances are still divided by n - ddof (model.ddof: {q} takes them all off)"
         )
-    notes.extend(unscaled(groups, model))
+    notes.extend(unscaled(job))
     notes.extend(f"coordinate left out: {reason}" for reason in run_plan.left_out)
     notes.extend(dict.fromkeys(note for group in groups for note in group.source.notes))
     if counts["absent_chunks"]:

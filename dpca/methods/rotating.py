@@ -273,10 +273,7 @@ class Rotator:
         """Write the rotated scores of samples that stream by; returns the rotation with its signs."""
         stage, final, k = "rotated scores", "rotated_scores", len(rotation.variances)
         pending, plan = pending_name(final, stage), self.data.plan
-        how: dict[str, Any] = {
-            "concurrency": solved.attempt.concurrency,
-            "n_bytes": 8 * solved.spectrum.n_components * plan.n_samples,
-        }
+        concurrency, n_bytes = solved.attempt.concurrency, 8 * solved.spectrum.n_components * plan.n_samples
         self.stages.progress.expect(2)
         extremes: F64 = self.stages.run(
             Stage(
@@ -286,7 +283,8 @@ class Rotator:
                 shared=(rotation.to_scores(self.whiten),),
                 empty=np.full((2, k), -np.inf),
                 merge=np.maximum,
-                **how,
+                concurrency=concurrency,
+                n_bytes=n_bytes,
             )
         )
         rotation = rotation.signed(rotation.signs(-extremes[0], extremes[1]))
@@ -310,7 +308,8 @@ class Rotator:
                 shared=(rotation.to_scores(self.whiten),),
                 empty=0,
                 merge=operator.add,
-                **how,
+                concurrency=concurrency,
+                n_bytes=n_bytes,
             )
         )
         if writes:

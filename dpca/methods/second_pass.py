@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from dpca.config.model import Model
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
 from dpca.methods.passes import (
@@ -33,7 +32,8 @@ from dpca.numerics.certificate import confirmed
 from dpca.numerics.sketch import SAFETY, Sketch, norms
 from dpca.numerics.spectrum import REFINED, Spectrum, judged, reciprocal
 from dpca.numerics.weights import mean_of
-from dpca.planning.runplan import Attempt, RunPlan
+from dpca.planning.job import Job
+from dpca.planning.runplan import Attempt
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import Outputs
 from dpca.types import F64
@@ -90,14 +90,13 @@ class SecondPass:
         self,
         stages: Stages,
         data: Dataset,
-        model: Model,
-        run_plan: RunPlan,
+        job: Job,
         outputs: Outputs,
         dims: tuple[Dims, ...],
         *,
         suffix: str = "",
     ) -> None:
-        self._stages, self._data, self._model, self._run_plan = stages, data, model, run_plan
+        self._stages, self._data, self._model, self._run_plan = stages, data, job.model, job.run_plan
         self._outputs, self._dims, self._suffix = outputs, dims, suffix
         self._plan = data.plan
         """How samples are cut, which is the same for all groups."""
@@ -197,12 +196,17 @@ class SecondPass:
         writes = steps.to_write(steps.between)
         nothing = (BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns) for _ in self._data.groups)
         empty = ByGroup(tuple(nothing))
-        how: dict[str, Any] = {"outputs": self._outputs, "writes": writes, "stored_dtype": stored, "backwards": True}
+        data = replace(self._data, factors=solved.summary.factors.values)
         stage = Stage(
             name=steps.second,
             task=components_span,
-            work=replace(self._data, factors=solved.summary.factors.values).work(
-                self._model.rules, attempt.rung, **how
+            work=data.work(
+                self._model.rules,
+                attempt.rung,
+                outputs=self._outputs,
+                writes=writes,
+                stored_dtype=stored,
+                backwards=True,
             ),
             shared=(alpha.astype(attempt.rung.dtype),),
             empty=empty,
@@ -219,11 +223,11 @@ class SecondPass:
         if not steps.finished:
             self._outputs.create_tiled(steps.between, self._plan, (self._sample,), DOUBLE, alpha.shape[1])
         rung = replace(attempt.rung, dtype=DOUBLE)
-        how: dict[str, Any] = {"outputs": self._outputs, "writes": steps.to_write(steps.between), "backwards": True}
+        writes = steps.to_write(steps.between)
         stage = Stage(
             name=steps.second,
             task=left_vectors_span,
-            work=self._data.work(self._model.rules, rung, **how),
+            work=self._data.work(self._model.rules, rung, outputs=self._outputs, writes=writes, backwards=True),
             shared=(alpha, solved.summed.fill, solved.summary.standard.about),
             empty=BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns),
             merge=BackprojectionPartial.merge,

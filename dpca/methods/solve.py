@@ -18,7 +18,7 @@ from dpca.numerics.backproject import MeasuredFit, Ritz
 from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_KNOWN, NOT_MET, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
-from dpca.planning.footprint import second_pass
+from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.types import F64
 
@@ -108,13 +108,9 @@ def total_off(summary: Summary) -> float:
     return 2 * float(np.sqrt(summary.squares)) * summary.sketch.off + 2 * summary.factors.error * summary.squares
 
 
-def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, components: bool, summed: Summed) -> Solved:
-    """The decomposition of a sum, with the chosen number of components and the numbers by other rules.
-
-    Parameters
-    ----------
-    components : whether a second pass will compute components, where samples are kept
-    """
+def solve(stages: Stages, data: Dataset, job: Job, summed: Summed) -> Solved:
+    """The decomposition of a sum, with the chosen number of components and the numbers by other rules."""
+    model, run_plan = job.model, job.run_plan
     summary, rules, rung = summed.summary, model.rules, summed.attempt.rung
     power = SOLVERS[rung.solver].power
     choice = _Choice(data, model, summary, power)
@@ -159,7 +155,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         missed = summary.sketch.missed(summary.product, spectrum.vectors)
     spectrum = expected = without_missed(spectrum, missed)
     refines = rules.missing != "pairwise" and in_double(run_plan) is not None
-    if refines and second_pass(run_plan.plan, components) is not None:
+    if refines and job.second_pass is not None:
         expected = without_missed(judged(spectrum, bounds, power, before=bounds, products=products), missed)
     return Solved(
         summed=summed,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpca.errors import InputError
 from dpca.settings import INPUT
-from dpca.slabs import Plan, Side, make_plan
+from dpca.slabs import SLAB_BYTES, Plan, Side, make_plan
 from dpca.sources.base import Layout, Region
 
 GOOD_CHUNK_BYTES = 8 * 2**20
@@ -14,9 +12,25 @@ GOOD_CHUNK_BYTES = 8 * 2**20
 SMALLEST_SLAB_BYTES = 2**20
 
 
-def plan_layout(layout: Layout, samples_axis: int, n_components: int, keeps: Side = "samples", **how: Any) -> Plan:
-    """The cuts of a stored array; `how` goes to `dpca.slabs.make_plan`."""
-    chunks = (1,) * len(layout.shape) if how.pop("divide", False) else layout.chunks
+def plan_layout(
+    layout: Layout,
+    samples_axis: int,
+    n_components: int,
+    keeps: Side = "samples",
+    *,
+    divide: bool = False,
+    slab_bytes: int = SLAB_BYTES,
+    n_spans: int | None = None,
+    tile_width: int | None = None,
+    columns: int | None = None,
+) -> Plan:
+    """The cuts of a stored array; parameters as of `dpca.slabs.make_plan`.
+
+    Parameters
+    ----------
+    divide : whether chunks may be cut
+    """
+    chunks = (1,) * len(layout.shape) if divide else layout.chunks
     return make_plan(
         layout.shape,
         layout.dtype.itemsize,
@@ -26,7 +40,10 @@ def plan_layout(layout: Layout, samples_axis: int, n_components: int, keeps: Sid
         shards=layout.shards,
         order=layout.order,
         n_components=n_components,
-        **how,
+        slab_bytes=slab_bytes,
+        n_spans=n_spans,
+        tile_width=tile_width,
+        columns=columns,
     )
 
 

@@ -12,9 +12,10 @@ from dpca.config.model import Model
 from dpca.errors import OverBudgetError
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.ladder import BLOCK_KRYLOV
-from dpca.planning.runplan import RunPlan, Scratch
+from dpca.planning.job import Job
+from dpca.planning.runplan import RunPlan
 from dpca.settings import OUTPUT, Setting
-from dpca.sources.groups import Groups, names_of_sums
+from dpca.sources.groups import names_of_sums
 from dpca.store.arrays import REGRESSION, REGRESSORS, of_group
 from dpca.store.gram import shapes
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
@@ -22,17 +23,7 @@ from dpca.system.machine import disk_of, free_disk
 from dpca.units import describe_bytes
 
 
-def check_room_for_result(
-    run: RunPlan,
-    groups: Groups,
-    model: Model,
-    path: str | os.PathLike[str],
-    scratch: Scratch,
-    *,
-    components: bool,
-    keep_gram: bool,
-    key: str = "output.path",
-) -> None:
+def check_room_for_result(job: Job, path: str | os.PathLike[str], key: str = "output.path") -> None:
     """Refuse a run whose result has no room on its disk, with the copy of its input, if there is one and it lies on the same disk.
 
     Where the spectrum decides how many components there are, room for one is enough to begin.
@@ -41,11 +32,11 @@ def check_room_for_result(
     ----------
     key : what names the path: output.path of a configuration, store in Python
     """
-    least = None if model.n_components is None or isinstance(model.n_components, int) else 1
-    arrays = arrays_of(run, groups, model, components, keep_gram, least)
+    asked = job.model.n_components
+    arrays = arrays_of(job, None if asked is None or isinstance(asked, int) else 1)
     needed = sum(array["bytes"] for array in arrays)
-    if run.copies and disk_of(path) == disk_of(scratch.path):
-        needed += run.scratch_bytes
+    if job.run_plan.copies and disk_of(path) == disk_of(job.scratch.path):
+        needed += job.run_plan.scratch_bytes
     check_room(
         needed,
         path,
@@ -80,20 +71,19 @@ def n_eigenvalues_of(run: RunPlan, model: Model) -> int:
     return min(n, d) if leading is None else leading + krylov.FURTHER
 
 
-def arrays_of(
-    run: RunPlan, groups: Groups, model: Model, components: bool, keep_gram: bool, n_components: int | None = None
-) -> list[dict[str, Any]]:
+def arrays_of(job: Job, n_components: int | None = None) -> list[dict[str, Any]]:
     """The arrays of the result, with the files of their chunks; coordinates of the inputs are not included.
 
     Parameters
     ----------
     n_components : None for the largest possible number, where the spectrum decides
     """
+    run, groups, model = job.run_plan, job.groups, job.model
     plan, several = run.plan, len(groups)
     n, d, dtype = plan.n_samples, run.n_features, run.attempts[0].rung.dtype
     k = model.most_components(n, d) if n_components is None else n_components
     n_eigenvalues = n_eigenvalues_of(run, model)
-    keep_gram = keep_gram and run.attempts[0].rung.solver != BLOCK_KRYLOV
+    keep_gram = job.keep_gram and job.solver != BLOCK_KRYLOV
     samples = plan.keeps == "samples"
     # A chunk is one tile along the streamed side; along the kept side it is the whole array.
     scores = 1 if samples else plan.n_tiles
@@ -143,7 +133,7 @@ def arrays_of(
             p = len(model.design.names)
             parts = -(-8 * p * own.tile_width // 2**26)
             arrays.append((of_group(REGRESSION, group.name), [p, *features], "float64", tiles * parts))
-        if components:
+        if job.components:
             parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
             arrays.append((of_group("components", group.name), [k, *features], dtype.name, tiles * parts))
             if model.rotation is not None:

@@ -9,22 +9,20 @@ from typing import Any
 
 from dpca.config.model import Model
 from dpca.numerics.accumulators import krylov
-from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.gram import eigensolve_flops
-from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
+from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.planning.cuts import better_chunks
 from dpca.planning.disk import arrays_of, n_eigenvalues_of
-from dpca.planning.footprint import reads_means, second_pass
-from dpca.planning.runplan import RunPlan, Scratch
+from dpca.planning.job import Job
+from dpca.planning.runplan import RunPlan
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
+from dpca.planning.steps import Kind, Step
 from dpca.sources.base import Layout
-from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
+from dpca.sources.groups import FeatureGroup, dtype_of, named, names_of_sums
 from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
 
 FORMAT_VERSION = 1
-EXPECTED_PASSES = 5
-"""Reads that block Krylov takes for components that differ clearly, that for components included; up to max_passes for others."""
 LISTED_BYTES = 2**20
 """Arrays smaller than this are counted, but not listed for people."""
 
@@ -51,26 +49,13 @@ class Rates:
         return Rates(*(max(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-def forecast(
-    groups: Groups,
-    model: Model,
-    run: RunPlan,
-    rates: Sequence[Rates],
-    scratch: Scratch,
-    output_path: str,
-    *,
-    components: bool,
-    keep_gram: bool,
-    probe_seconds: float,
-) -> dict[str, Any]:
+def forecast(job: Job, rates: Sequence[Rates], output_path: str, *, probe_seconds: float) -> dict[str, Any]:
     """The document that `dpca plan` prints.
 
     Parameters
     ----------
-    groups, model, run, scratch : of the run (`dpca.planning.search`)
     rates : those of each group (`dpca.methods.probe`)
     output_path : the result directory
-    components, keep_gram : whether these are written
     probe_seconds : time of the measurement of the rates
 
     Returns
@@ -104,27 +89,26 @@ def forecast(
             memory_bytes, seconds; of one that does not fit, memory_bytes and why. Only of `dpca plan`
         advice : sentences
     """
+    run, groups, model = job.run_plan, job.groups, job.model
     plan, layout = run.plan, groups[0].layout
     n, d = plan.n_samples, run.n_features
     k, first = model.most_components(n, d), run.attempts[0].rung
-    inputs = [_input(group, run.of_input(number)) for number, group in enumerate(groups)]
-    second = second_pass(plan, components)
-    passes, worst = (
-        _summed(found)
-        for found in zip(
-            *(_passes(one, model, group.layout, second, k) for one, group in _each(run, groups)), strict=True
-        )
+    inputs = [_input(group, one) for one, group in job.each]
+    expected = job.steps
+    passes = _summed(
+        [_reads_of(one, group.layout, steps) for (one, group), steps in zip(job.each, expected, strict=True)]
     )
+    worst = _summed([_reads_of(one, group.layout, job.worst_of(one), begun=True) for one, group in job.each])
     n_cases = model.kernels.n_cases if model.kernels else 1
     leading = model.leading(plan.n_kept, d if plan.keeps == "samples" else plan.n_samples)
     iterates, n_eigenvalues = first.solver == BLOCK_KRYLOV, n_eigenvalues_of(run, model)
-    arrays = arrays_of(run, groups, model, components, keep_gram)
+    arrays = arrays_of(job)
     output_bytes = sum(array["bytes"] for array in arrays)
     shares = [group.layout.bytes / max(1, sum(other.layout.bytes for other in groups)) for group in groups]
     seconds = _added(
         [
-            _seconds(one, model, group.layout, rate, share * output_bytes, components)
-            for (one, group), rate, share in zip(_each(run, groups), rates, shares, strict=True)
+            _seconds(steps, one, model, group.layout, rate, share * output_bytes)
+            for steps, (one, group), rate, share in zip(expected, job.each, rates, shares, strict=True)
         ]
     )
     if "eigensolve" in seconds:
@@ -165,25 +149,24 @@ def forecast(
             "arrays": arrays,
             "beside": ["certificate.json", "manifest.json", "status.json"],
         },
-        "scratch": {"path": scratch.path, "bytes": run.scratch_bytes, "free_bytes": scratch.free_bytes},
+        "scratch": {
+            "path": job.scratch.path,
+            "bytes": run.scratch_bytes,
+            "free_bytes": job.scratch.free_bytes,
+        },
         "memory": _memory(run),
         "time": {
             "seconds": sum(seconds.values()),
             "stages": seconds,
             "span_seconds": max(
                 _span_seconds(one, group.layout, rate, share * output_bytes)
-                for (one, group), rate, share in zip(_each(run, groups), rates, shares, strict=True)
+                for (one, group), rate, share in zip(job.each, rates, shares, strict=True)
             ),
             "rates": _rates(reduce(Rates.merge, rates), 4 * n_eigenvalues if iterates else plan.n_kept),
             "probe_seconds": probe_seconds,
         },
-        "advice": _advice(run, groups),
+        "advice": _advice(job),
     }
-
-
-def _each(run: RunPlan, groups: Groups) -> list[tuple[RunPlan, FeatureGroup]]:
-    """Each group, with the part of the plan that is its own."""
-    return [(run.of_input(number), group) for number, group in enumerate(groups)]
 
 
 def _input(group: FeatureGroup, run: RunPlan) -> dict[str, Any]:
@@ -222,63 +205,19 @@ def _added(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in seconds) for one in seconds for name in one}
 
 
-def _passes(
-    run: RunPlan, model: Model, layout: Layout, second: str | None, k: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The passes that are expected, and those that come besides in the worst case: name, bytes and flops of each.
+def _reads_of(run: RunPlan, layout: Layout, steps: Sequence[Step], begun: bool = False) -> list[dict[str, Any]]:
+    """The steps that read an input: name, bytes and flops of each.
 
     Parameters
     ----------
-    second : the name of the second pass, where there is one
-    k : the number of components
+    begun : whether others have read it before, so that it may be in memory
     """
-    plan = run.plan
-    m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
-    first, *later = (attempt.rung for attempt in run.attempts)
-    if first.solver == BLOCK_KRYLOV:
-        return _passes_of_iteration(run, model, layout, second, k)
-    # For each feature X_c' alpha and X_c W take 2 m k flops each (Golub and Van Loan, table 1.1.2); W'W is symmetric, k^2.
-    flops_of_second = (4 * m * k + k * k) * streamed
-    steps = [("copy", 0)] * run.copies
-    if run.reads:
-        steps += [("means", 0)] * reads_means(plan, model, layout)
-        steps += [(first.name, _flops(first, m, streamed, model.n_known(first)))]
-        steps += [(second, flops_of_second)] if second else []
-    else:
-        steps += [("kernel matrix", 0)]
     again = 0 if run.keeps_data else layout.bytes
-    passes = [
-        {"name": name, "bytes": again if number else layout.bytes, "flops": flops}
-        for number, (name, flops) in enumerate(steps)
+    reading = [step for step in steps if step.reads]
+    return [
+        {"name": step.name, "bytes": again if begun or number else layout.bytes, "flops": step.flops}
+        for number, step in enumerate(reading)
     ]
-    worst = []
-    for rung in later:
-        worst.append({"name": rung.name, "bytes": again, "flops": _flops(rung, m, streamed)})
-        if second:  # it may refute the solver before it
-            worst.append({"name": f"{second} of {rung.name}", "bytes": again, "flops": flops_of_second})
-    return passes, worst
-
-
-def _passes_of_iteration(
-    run: RunPlan, model: Model, layout: Layout, second: str | None, k: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Passes of block Krylov: X_c' Q and X_c (X_c' Q) take 2 m l flops each for each of the streamed side."""
-    plan, settings = run.plan, model.iteration
-    m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
-    columns = settings.columns(k, min(plan.n_samples, plan.n_features))
-    name, flops = run.attempts[0].rung.name, 4 * m * columns * streamed
-    ends = second is not None
-    expected = max(1, min(EXPECTED_PASSES, settings.max_passes) - ends)
-    steps = [("copy", 0)] * run.copies + [("means", 0)] * reads_means(plan, model, layout)
-    steps += [(name if number == 1 else f"{name} pass {number}", flops) for number in range(1, expected + 1)]
-    steps += [(second, (4 * m * k + k * k) * streamed)] if second else []
-    again = 0 if run.keeps_data else layout.bytes
-    passes = [
-        {"name": step, "bytes": again if number else layout.bytes, "flops": flops}
-        for number, (step, flops) in enumerate(steps)
-    ]
-    more = range(expected + 1, settings.max_passes - ends + 1)
-    return passes, [{"name": f"{name} pass {number}", "bytes": again, "flops": flops} for number in more]
 
 
 def _readings(inputs: Sequence[dict[str, Any]], run: RunPlan) -> dict[str, Any]:
@@ -316,45 +255,30 @@ def _memory(run: RunPlan) -> dict[str, Any]:
     }
 
 
-def _flops(rung: Rung, m: int, streamed: int, n_known: int = 0) -> int:
-    """Flops of a first pass: m^2 d for a symmetric product, 2 m^2 d for a QR factorization (Golub and Van Loan, 5.2)."""
-    if n_known:
-        return Border.flops(n_known, m) * streamed
-    return (2 if rung.solver == "tsqr" else 1) * m * m * streamed
-
-
 def _seconds(
-    run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: float, components: bool
+    steps: Sequence[Step], run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: float
 ) -> dict[str, float]:
     """Seconds of each stage: the work is divided evenly among the tasks."""
-    at_once = min(run.concurrency.n_tasks, run.plan.n_spans)
-    read, seconds = rates.read * layout.bytes / at_once, {}
-    if run.copies:
-        seconds["copy"] = read + rates.write * run.scratch_bytes
-        # The copy is not compressed: reading it takes at most as long as writing it.
-        read = min(read, rates.write * run.scratch_bytes)
-    again = 0.0 if run.keeps_data else read
-    if reads_means(run.plan, model, layout):
-        seconds["means"] = read
-        read = again
-    if not run.reads:
-        return {"kernel matrix": rates.read * layout.bytes, "eigensolve": rates.eigensolve}
-    first, second = run.attempts[0].rung, second_pass(run.plan, components)
-    seconds[first.name] = read + rates.product * layout.n_values / at_once
-    if first.solver == BLOCK_KRYLOV:
-        more = max(0, min(EXPECTED_PASSES, model.iteration.max_passes) - 1 - (second is not None))
-        seconds[f"{first.name} passes"] = more * (again + rates.again * layout.n_values / at_once)
-    seconds["eigensolve"] = rates.eigensolve * (model.kernels.n_cases if model.kernels else 1)
-    if second:
-        seconds[second] = again + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
-        if second == "scores":
-            seconds["signs"] = (
-                3
-                * rates.write
-                * 8
-                * run.plan.n_samples
-                * model.most_components(run.plan.n_samples, run.plan.n_features)
-            )
+    plan, at_once = run.plan, min(run.concurrency.n_tasks, run.plan.n_spans)
+    written = rates.write * run.scratch_bytes
+    k, values = model.most_components(plan.n_samples, plan.n_features), layout.n_values / at_once
+    read, seconds = rates.read * layout.bytes / at_once, dict[str, float]()
+    # A copy is not compressed: reading it takes at most as long as writing it.
+    of_copy = min(read, written) if run.copies else read
+    again = 0.0 if run.keeps_data else of_copy
+    costs: dict[Kind, float] = {
+        "copy": read + written,
+        "means": of_copy,
+        "matrix": rates.read * layout.bytes,
+        "product": (again if any(step.kind == "means" for step in steps) else of_copy) + rates.product * values,
+        "again": again + rates.again * values,
+        "eigensolve": rates.eigensolve,
+        "second": again + rates.backprojection * values + rates.write * output_bytes,
+        "signs": 3 * rates.write * 8 * plan.n_samples * k,
+    }
+    for step in steps:
+        name = f"{run.attempts[0].rung.name} passes" if step.kind == "again" else step.name
+        seconds[name] = seconds.get(name, 0.0) + costs[step.kind]
     return seconds
 
 
@@ -373,10 +297,11 @@ def _rates(rates: Rates, flops: int) -> dict[str, float]:
     }
 
 
-def _advice(run: RunPlan, groups: Groups) -> list[str]:
+def _advice(job: Job) -> list[str]:
     """Suggestions that would make the run cheaper, if any."""
+    run = job.run_plan
     process = run.tightest
-    sentences = [sentence for one, group in _each(run, groups) for sentence in _advice_on(one, group.layout)]
+    sentences = [sentence for one, group in job.each for sentence in _advice_on(one, group.layout)]
     sentences = list(dict.fromkeys(sentences))
     if run.concurrency.n_tasks < run.wanted_tasks and run.wanted_tasks <= run.n_parts:
         sentences.append(

@@ -111,13 +111,15 @@ def plan_run(
     n_samples, n_features = groups[0].n_samples, sum(group.n_features for group in groups)
     n_groups = len(names_of_sums(groups))
     model.check(named(groups), n_samples, n_features, n_groups)
-    how: dict[str, Any] = {"workers": workers, "scratch": scratch, "components": components, "keep_gram": keep_gram}
+    planned = partial(
+        _planned, groups, model, workers=workers, scratch=scratch, components=components, keep_gram=keep_gram
+    )
     if settled is not None:
-        return _planned(groups, model, settled.attempts, settled=settled, **how)
+        return planned(settled.attempts, settled=settled)
     _check_labels(groups, model)
     ladder = model.ladder(dtype_of(groups), model.keeps(n_samples, n_features, n_groups))
     try:
-        return _planned(groups, model, ladder, **how)
+        return planned(ladder)
     except OverBudgetError as error:
         if model.solver != "auto" or error.needed_bytes is None:  # what is lacking may be scratch
             raise
@@ -127,7 +129,7 @@ def plan_run(
             raise _with_reason(error, *needs) from None
         model.check_iteration(n_samples, n_features)
         try:
-            return _planned(groups, model, model.iterated(dtype_of(groups)), **how)
+            return planned(model.iterated(dtype_of(groups)))
         except OverBudgetError as without:
             # The one that needs less says what to do.
             raise min((error, without), key=lambda one: one.needed_bytes or math.inf) from None
@@ -382,19 +384,6 @@ def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: 
 def eigensolve_threads(m: int) -> int:
     """BLAS threads of the eigensolve: 1 for small m, where more do not help, so that its bits are the same on any machine."""
     return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
-
-
-def n_stages(run: RunPlan, model: Model, layout: Layout, components: bool) -> int:
-    """Number of stages of a run, if its first attempt is the only one and its components need no repair."""
-    stages = 2 + sum(one.copy is not None for one in run.inputs)
-    if run.attempts and run.attempts[0].rung.solver == BLOCK_KRYLOV:  # others are added as they follow
-        last = 0 if second_pass(run.plan, components) is None else 1 + (run.plan.keeps == "features")
-        return stages - 1 + reads_means(run.plan, model, layout) + last
-    if model.kernels:
-        return stages - 1 - (not run.reads) + model.kernels.n_cases
-    if run.plan.keeps == "samples":
-        return stages + components
-    return stages + 2 + reads_means(run.plan, model, layout)
 
 
 def first_that_fits(

@@ -6,6 +6,7 @@ Amplitudes have a map of colours from dark to light, phases one that returns to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,15 +113,12 @@ def of_complex(
         return Figure(name, "complex line", rows, 150, 760, about=about)
     pairs = list[tuple[Panel, Panel]]()
     for view, values, sizes in zip(views, component.views, amplitudes, strict=True):
-        size = image_of(view, axes_of, sizes, (0.0, limit), colors="sequential", title="amplitude")
-        turn = image_of(
-            view,
-            axes_of,
-            np.where(np.isnan(sizes), np.nan, np.angle(values, deg=True)),
-            TURN,
+        angles = np.where(np.isnan(sizes), np.nan, np.angle(values, deg=True))
+        size = replace(image_of(view, axes_of, sizes, (0.0, limit), "amplitude"), colors="sequential")
+        turn = replace(
+            image_of(view, axes_of, angles, TURN, "phase (°)"),
             colors="cyclic",
             adjustable=False,
-            title="phase (°)",
             marks=TURNS,
             faint=(sizes < FAINT * limit).astype(np.float64),
         )

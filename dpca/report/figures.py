@@ -230,7 +230,7 @@ def of_component(
         return Figure(name, "component as a line", lines, 160, 760, about=about)
     limit = largest(component.views)
     panels = [
-        panel_of(view, axes_of, (image_of(view, axes_of, values, (-limit, limit), title=unit),), together)
+        panel_of(view, axes_of, (image_of(view, axes_of, values, (-limit, limit), unit),), together)
         for view, values in zip(views, component.views, strict=True)
     ]
     rows = arranged(panels)
@@ -260,7 +260,7 @@ def width_of(panels: Sequence[Panel], height: float = 300) -> float:
 
 
 def image_of(
-    view: Picture, axes_of: Sequence[DrawnAxis], values: F64, limits: tuple[float, float], **how: Any
+    view: Picture, axes_of: Sequence[DrawnAxis], values: F64, limits: tuple[float, float], title: str = ""
 ) -> Image:
     """One view of a component as an image.
 
@@ -272,8 +272,7 @@ def image_of(
     (height, width), (rows, columns) = view.shape, view.step
     left, right = across.edges(width * columns)
     first, last = down.edges(height * rows)
-    how.setdefault("adjustable", True)
-    return Image(values, left, right, first, last, limits, **how)
+    return Image(values, left, right, first, last, limits, title=title, adjustable=True)
 
 
 def panel_of(

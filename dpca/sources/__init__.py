@@ -84,7 +84,11 @@ def _is_pattern(uri: str) -> bool:
 
 
 def open_joined(
-    uris: Sequence[str], samples_axis: int | str = 0, gaps: Gaps = "error", members: bool = False, **how: Any
+    uris: Sequence[str],
+    samples_axis: int | str = 0,
+    gaps: Gaps = "error",
+    members: bool = False,
+    opened: Callable[[str], Source] | None = None,
 ) -> Source:
     """Open the arrays at paths or URLs as one, joined along the samples in this order; a single one is opened as it is.
 
@@ -92,10 +96,11 @@ def open_joined(
     ----------
     uris : as `expanded` gives them
     samples_axis, gaps, members : as for `dpca.sources.joining.join`
-    how : further arguments of `open_source`, the same for all
+    opened : opens each of them; `open_source` if None
     """
+    opened = opened or open_source
     if len(uris) == 1:
-        return open_source(uris[0], **how)
+        return opened(uris[0])
     before: dict[str, str] = {}
     for uri in uris:
         place = uri if "://" in uri else os.path.realpath(uri)
@@ -109,7 +114,7 @@ def open_joined(
         before[place] = uri
     from dpca.sources.joining import join
 
-    return join([open_source(uri, **how) for uri in uris], samples_axis, gaps, members)
+    return join([opened(uri) for uri in uris], samples_axis, gaps, members)
 
 
 def open_source(

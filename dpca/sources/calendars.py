@@ -303,8 +303,8 @@ def _of_models(attributes: Mapping[str, Any]) -> _Count | None:
     import cftime
 
     with suppress(ValueError, OverflowError), _unwarned():
-        how = {"calendar": _calendar(attributes), "only_use_cftime_datetimes": True}
-        begin, following = cftime.num2date(np.array([0, 1]), str(attributes["units"]).strip(), **how)
+        units, calendar = str(attributes["units"]).strip(), _calendar(attributes)
+        begin, following = cftime.num2date(np.array([0, 1]), units, calendar, only_use_cftime_datetimes=True)
         midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
         return _Count((following - begin).total_seconds(), midnight, (begin - midnight).total_seconds())
     return None

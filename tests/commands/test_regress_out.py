@@ -171,8 +171,12 @@ def test_errors_say_which_key_and_what_is_allowed(config, capsys, keys, message)
 
 def test_keys_that_contradict_it(config, capsys):
     for key, value, message in (
-        ("preprocess.center", "false", "preprocess.center is false, but the mean is among what is fitted"),
-        ("preprocess.missing", "pairwise", "preprocess.regress_out is not defined with missing: pairwise"),
+        (
+            "preprocess.center",
+            "false",
+            "preprocess.regress_out is not defined with preprocess.center: false: the mean is among what is fitted",
+        ),
+        ("preprocess.missing", "pairwise", "preprocess.regress_out is not defined with preprocess.missing: pairwise"),
         (
             "preprocess.sample_weights",
             "{uri: w.npy}",
@@ -181,7 +185,7 @@ def test_keys_that_contradict_it(config, capsys):
         (
             "model.svd_solver",
             "covariance_eigh",
-            "preprocess.regress_out is not defined with svd_solver: covariance_eigh",
+            "preprocess.regress_out is not defined with model.svd_solver: covariance_eigh",
         ),
         ("input.covariates", "{uri: people.csv}", "input.covariates is for new samples alone"),
     ):
@@ -407,7 +411,7 @@ def test_in_python():
     left = VALUES[:N].reshape(N, -1) - left @ np.linalg.pinv(left) @ VALUES[:N].reshape(N, -1)
     np.testing.assert_allclose(plain.singular_values_, np.linalg.svd(left, compute_uv=False)[:2], rtol=1e-9)
     for wrong, match in (
-        ({"trend": "linear"}, "regress_out is .* but a mapping"),
+        ({"trend": "linear"}, "regress_out.trend is 'linear', but an integer of 1 or more"),
         ({"seasonal_cycle": "month"}, "seasonal_cycle needs the samples' dates"),
         ({"covariates": AGES}, "covariates: covariate 0 has shape .* but X has 60 samples"),
     ):

@@ -63,7 +63,5 @@ def test_where_weights_cancel_it_begins_at_the_nearest_sample():
 
 
 def test_it_is_for_rbf():
-    with pytest.raises(
-        ConfigError, match="fit_inverse_transform is 'fixed_point' with kernel 'poly', but True, False or"
-    ):
+    with pytest.raises(ConfigError, match="fit_inverse_transform is fixed_point, which is for rbf, but kernel is poly"):
         KernelPCA(kernel="poly", fit_inverse_transform="fixed_point").fit(np.eye(5))

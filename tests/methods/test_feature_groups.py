@@ -17,6 +17,7 @@ from dpca.numerics.division import Division
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.planning.cuts import plan_layout
+from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source
 from dpca.sources.feature_labels import of_labels, of_ranges
@@ -51,7 +52,7 @@ def grouped(
     made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts)
     (group,) = alone(source, samples_axis)
     groups = (replace(group, labels=labels),)
-    return decompose(groups, model, made, Outputs({}), Runner(executor, Progress(), ledger))
+    return decompose(Job(groups, model, made), Outputs({}), Runner(executor, Progress(), ledger))
 
 
 def folds_in(found, name="gram_by_fold"):

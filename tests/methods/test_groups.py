@@ -22,8 +22,8 @@ from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.planning.cuts import plan_layout
+from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, Concurrency, Scratch, Workers
-from dpca.planning.search import plan_run
 from dpca.sources import as_source
 from dpca.sources.groups import FeatureGroup
 from dpca.sources.weights import weights_of
@@ -96,8 +96,8 @@ def decomposed(arrays, model, weights=None, sources=as_source):
         )
         groups.append(FeatureGroup(sources(array), 0, name, of_features))
     workers, scratch = Workers(0, 2, Budget(2**30, "of this test")), Scratch("", 0)
-    run_plan = plan_run(tuple(groups), model, workers=workers, scratch=scratch)
-    return decompose(tuple(groups), model, run_plan, Outputs({}), Runner(Threads(2), Progress()))
+    job = Job(tuple(groups), model, scratch=scratch).planned(workers)
+    return decompose(job, Outputs({}), Runner(Threads(2), Progress()))
 
 
 def factor_of(standard, scaling, divisor):

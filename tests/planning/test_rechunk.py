@@ -19,6 +19,7 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import streamed
 from dpca.methods.stages import Stages
 from dpca.planning.cuts import plan_layout
+from dpca.planning.job import Job
 from dpca.planning.rechunk import plan_copy
 from dpca.planning.runplan import Attempt, Concurrency, RunPlan, Scratch, Workers
 from dpca.planning.search import plan_run
@@ -115,9 +116,8 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
 
     attempts = tuple(Attempt(rung, Concurrency(2, 4)) for rung in model.ladder(source.layout.dtype, "samples"))
     made = RunPlan.of(plan, "copy", copy, concurrency=Concurrency(2, 4), attempts=attempts)
-    found = decompose(
-        alone(source), model, made, Outputs("r.zarr"), Runner(Threads(2), Progress()), scratch="scratch.zarr"
-    )
+    job = Job(alone(source), model, made, Scratch("scratch.zarr", 0))
+    found = decompose(job, Outputs("r.zarr"), Runner(Threads(2), Progress()))
     assert not os.path.exists("scratch.zarr")
     expected = decompose_array(x, 3, slab_bytes=12 * 8 * 256)
     assert arrays_of(found) == arrays_of(expected)

@@ -48,7 +48,7 @@ def test_a_fit_with_a_rotation_is_saved_and_loaded_and_fitted_anew_without():
 
 def test_a_rotation_that_there_is_not_is_refused_with_those_that_there_are():
     for wrong in ("oblimin", {"kind": "varimax", "powr": 3}, 4, {"kind": "promax", "power": 1}):
-        with pytest.raises(ConfigError, match="'varimax', 'promax', 'fastica', 'jade'"):
+        with pytest.raises(ConfigError, match="'varimax', 'promax', 'fastica' or 'jade'"):
             PCA(4, rotation=wrong).fit(mixture((40, 500)))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -181,7 +182,7 @@ def test_chunks_of_features_that_differ_are_read_together_and_said(capsys):
 
 def refusal(*uris, axis=0, **how):
     with pytest.raises(InputError) as caught:
-        open_joined(uris, axis, **how)
+        open_joined(uris, axis, opened=partial(open_source, **how))
     assert caught.value.remedy
     return caught.value.message
 
@@ -279,7 +280,11 @@ def test_files_whose_coordinates_do_not_fit_are_refused_by_name(change, said):
 def test_a_gap_may_be_allowed(capsys):
     netcdf("a.nc", 0, 10), netcdf("b.nc", 12, 8)
     assert "there is a gap of 3 days" in refusal("a.nc", "b.nc", array="sst")
-    assert open_joined(["a.nc", "b.nc"], gaps="allow", array="sst").layout.shape == (18, 6, 8)
+    assert open_joined(["a.nc", "b.nc"], gaps="allow", opened=partial(open_source, array="sst")).layout.shape == (
+        18,
+        6,
+        8,
+    )
     assert dpca("inspect", "a.nc", "b.nc") == 0
     assert "Add the file that is missing between them, or set input.gaps: allow" in capsys.readouterr().out
     for day in (0, 1, 2, 5):
@@ -315,7 +320,9 @@ def test_times_are_those_of_the_first_units(first, times, units, calendar, then,
         group = zarr.create_group(f"{name}.zarr")
         group.create_array("x", data=X[: len(numbers)], dimension_names=("time", "lat", "lon"))
         group.create_array("time", data=np.array(numbers), dimension_names=("time",), attributes=attributes)
-    with open_joined(["a.zarr", "b.zarr"], "time", array="x", gaps="allow").open() as reader:
+    with open_joined(
+        ["a.zarr", "b.zarr"], "time", gaps="allow", opened=partial(open_source, array="x")
+    ).open() as reader:
         time = reader.coordinate(0)
         np.testing.assert_array_equal(time.values[...], expected)
         assert time.attributes["units"] == first
@@ -336,7 +343,7 @@ def test_names_of_samples_are_joined():
         group = zarr.create_group(name)
         group.create_array("x", data=X[: len(subjects)], dimension_names=("subject", "lat", "lon"))
         group.create_array("subject", data=np.array(subjects), dimension_names=("subject",))
-    with open_joined(["a.zarr", "b.zarr"], "subject", array="x").open() as reader:
+    with open_joined(["a.zarr", "b.zarr"], "subject", opened=partial(open_source, array="x")).open() as reader:
         assert reader.coordinate(0).values[...].tolist() == ["s1", "s2", "subject 3"]
         assert [list(values) for _, values in reader.coordinate(0).pieces(2)] == [["s1", "s2"], ["subject 3"]]
 

@@ -1,6 +1,7 @@
 """Zarr in an object store, a server of S3's protocol on loopback, through fsspec and through obstore."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,9 @@ def test_a_run_from_s3_has_the_bits_of_one_from_here(how):
 
 
 def test_arrays_at_several_urls_are_joined(how):
-    source = open_joined(["s3://climate/x.zarr", "s3://climate/y.zarr"], array="field", **how)
+    source = open_joined(
+        ["s3://climate/x.zarr", "s3://climate/y.zarr"], opened=partial(open_source, array="field", **how)
+    )
     with source.open() as reader:
         reader.will_read([(slice(0, 24), slice(0, 20), slice(0, 30))])
         read = reader.read((slice(0, 24), slice(0, 20), slice(0, 30)))
