@@ -33,6 +33,12 @@ class Setting:
     def __str__(self) -> str:
         return _mark(self.key)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Setting) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     def at(self, value: Any) -> str:
         """The setting with a value: model.precision: double; in Python precision='double'."""
         return _mark(self.key, value)

@@ -57,6 +57,15 @@ def test_an_error_is_said_in_other_words_by_saying_so_that_no_field_is_lost():
     assert made == []
 
 
+def test_what_a_function_takes_is_in_its_signature():
+    """`**how` hides from a reader, and from the checker of types, what may be passed."""
+    hidden = [node.name for node in nodes(ast.FunctionDef) if getattr(node.args.kwarg, "arg", "") == "how"]
+    made = [
+        target.id for node in nodes(ast.AnnAssign) for target in [node.target] if getattr(target, "id", "") == "how"
+    ]
+    assert (hidden, made) == ([], [])
+
+
 def test_docstrings_say_what_a_thing_is_by_its_noun():
     texts = [
         inner.value.value.strip()

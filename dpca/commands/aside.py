@@ -15,6 +15,7 @@ import zarr
 from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, writing
 from dpca.execution.progress import Progress
 from dpca.planning.runplan import RunPlan
+from dpca.settings import Setting
 from dpca.sources import Source
 from dpca.store.directory import DERIVED, ResultDirectory, kind_at
 from dpca.store.ledger import Ledger
@@ -96,7 +97,7 @@ class Aside:
 
 
 @contextmanager
-def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out") -> Iterator[Aside]:
+def building(out: Path, overwrite: bool, others: list[Path], named: str | Setting = "--out") -> Iterator[Aside]:
     """A directory beside `out` to build in; on success what was built is renamed to `out`.
 
     Parameters
@@ -151,7 +152,7 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out
         raise
 
 
-def _check_free(out: Path, overwrite: bool, named: str) -> None:
+def _check_free(out: Path, overwrite: bool, named: str | Setting) -> None:
     """Refuse a path that holds something that may not be replaced."""
     if not os.path.lexists(out) or (overwrite and _is_ours(out)):
         return

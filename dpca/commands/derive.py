@@ -97,7 +97,7 @@ def derive(
     connecting = joined(place) if isinstance(place, SlurmStep) and in_step() else connect(place, _workers(config))
     with _near(loaded), connecting as executor, watched_memory() as peak:
         paths = [result.place for result in kept.results] + _paths(kept, groups, config.places)
-        with building(out, overwrite, paths, named=str(OUTPUT.path)) as aside:
+        with building(out, overwrite, paths, named=OUTPUT.path) as aside:
             work = _Work(config, kept, groups, executor, peak, aside, display)
             answers = work.answers()
             release_memory()  # what reading and solving n x n matrices took, before the pass for maps

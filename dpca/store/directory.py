@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from dpca.errors import InputError, LedgerError, OutputExistsError, writing
-from dpca.settings import OUTPUT, RESUME
+from dpca.settings import OUTPUT, Setting, RESUME
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import RESTORE
 from dpca.store.unfinished import RUN, Begun
@@ -66,7 +66,7 @@ class ResultDirectory:
     def status(self) -> Path:
         return self.path / STATUS
 
-    def check_place(self, named: str = str(OUTPUT.path)) -> None:
+    def check_place(self, named: str | Setting = OUTPUT.path) -> None:
         """Refuse a path where no directory can be.
 
         Parameters
@@ -84,7 +84,7 @@ class ResultDirectory:
             if problem:
                 raise OutputExistsError(f"{place}: {problem}", f"Choose another {named}.", key="output.path")
 
-    def check_name(self, named: str = str(OUTPUT.path), exports: bool = True) -> None:
+    def check_name(self, named: str | Setting = OUTPUT.path, exports: bool = True) -> None:
         """Refuse the name of a file of another format, which would be a directory.
 
         Parameters
