@@ -9,7 +9,7 @@ from dpca.analyses.samples import Samples
 from dpca.derived.gram import matrix_of, with_mean
 from dpca.derived.operators import blocks
 from dpca.errors import ConfigError
-from dpca.kernels.kernel import Inner
+from dpca.kernels.inner import Inner
 from dpca.numerics.sketch import RELIABLE
 from dpca.types import F64
 

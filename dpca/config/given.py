@@ -14,7 +14,7 @@ from dpca.config.inputs import Section
 from dpca.config.schema import Config, ModelSection
 from dpca.config.together import check_analysis
 from dpca.errors import ConfigError
-from dpca.kernels.kernel import USES
+from dpca.kernels.kinds import USES
 
 ARRAY = {"uri": "array"}
 """The place of an array in memory, in a config."""

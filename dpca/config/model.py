@@ -10,7 +10,7 @@ import numpy as np
 
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
-from dpca.kernels.kernel import Kernels
+from dpca.kernels.sweep import Kernels
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.block_krylov import Iteration
 from dpca.numerics.dimension import NComponents

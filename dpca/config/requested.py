@@ -6,7 +6,7 @@ from dpca.config.model import Model
 from dpca.config.schema import AUTO, DEFAULT_COMPONENTS, Config
 from dpca.config.together import folds_of
 from dpca.derived.regressors import Design
-from dpca.kernels.kernel import Kernels
+from dpca.kernels.sweep import Kernels
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.sources.groups import Groups

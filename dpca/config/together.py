@@ -20,7 +20,7 @@ from dpca.config.schema import (
     RegressOut,
 )
 from dpca.errors import ConfigError
-from dpca.kernels.kernel import USES
+from dpca.kernels.kinds import USES
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.settings import COMPUTE, MODEL, OUTPUT, PREPROCESS
 from dpca.units import walltime_seconds

@@ -21,7 +21,8 @@ from dpca.errors import ConfigError
 from dpca.estimators.base import NotPortable, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.stage import Executor, Runner
-from dpca.kernels.kernel import Kernels, check_function
+from dpca.kernels.kinds.function import check_function
+from dpca.kernels.sweep import Kernels
 from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels

@@ -23,7 +23,7 @@ from dpca.estimators.base import in_python, memory_bytes, new_directory, say_of_
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner, changed
-from dpca.kernels.kernel import Inner
+from dpca.kernels.inner import Inner
 from dpca.methods.applying import ScoredSamples
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import guarded, streamed

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
-from dpca.kernels.kernel import EPS, Centering, Indefinite, Inner, Kernel, blocks, longest_row, notes
+from dpca.kernels.inner import EPS, Centering, Inner, blocks, longest_row
+from dpca.kernels.kernel import Kernel, notes
+from dpca.kernels.sweep import Indefinite
 from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.dimension import Eigenvalues, NComponents, choose

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpca.kernels.kernel import Inner, Kernel
+from dpca.kernels.inner import Inner
+from dpca.kernels.kernel import Kernel
+from dpca.kernels.kinds.rbf import Rbf
 from dpca.types import F64
 
 ITERATIONS, CONVERGED = 500, 1e-9
@@ -47,6 +49,7 @@ def weights_of(
         return linear_weights(points, alpha), ones
     if how == "fixed_point":
         assert gram is not None
+        assert isinstance(kernel, Rbf)  # a config asks for it of no other
         return fixed_point_weights(kernel, points, fitted, alpha, gram, say), ones
     weights = ridge_weights(kernel, points, fitted, ridge)
     # A (X_c + 1 m') where the kernel used uncentred samples; else the mean is added with weight 1.
@@ -87,7 +90,7 @@ def is_flat(kernel: Kernel, fitted: F64) -> bool:
 
     It is, if gamma suits samples at large distances: scores of rbf are at most 1, distances of samples may be millions.
     """
-    if kernel.name != "rbf":
+    if not isinstance(kernel, Rbf):
         return False
     return bool(kernel.gamma * Inner.of_points(fitted, fitted).squared_distances().max(initial=0.0) < SAME)
 
@@ -98,7 +101,7 @@ def linear_weights(points: F64, alpha: F64) -> F64:
 
 
 def fixed_point_weights(
-    kernel: Kernel, points: F64, fitted: F64, alpha: F64, gram: F64, say: Callable[[str], None] = lambda _: None
+    kernel: Rbf, points: F64, fitted: F64, alpha: F64, gram: F64, say: Callable[[str], None] = lambda _: None
 ) -> F64:
     """The sample whose image is nearest to a point, for rbf: x = sum_i a_i k(x, x_i) x_i / sum_i a_i k(x, x_i), iterated.
 
@@ -109,7 +112,6 @@ def fixed_point_weights(
 
     Parameters
     ----------
-    kernel : rbf
     points, fitted : scores of the points, (m, k), and of the fit, (n, k)
     alpha : of the fit, (n, k)
     gram : X_c X_c', (n, n)

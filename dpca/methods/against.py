@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
 from dpca.execution.progress import Report
-from dpca.kernels.kernel import Inner
+from dpca.kernels.inner import Inner
 from dpca.methods.applying import ScoredSamples
 from dpca.methods.passes import Pass, damage_of, located_panels
 from dpca.numerics.feature_panels import counting

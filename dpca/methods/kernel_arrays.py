@@ -80,5 +80,5 @@ def _write_table(outputs: Outputs, cases: tuple[Case, ...]) -> None:
     n_components = [0 if case.problem else case.spectrum.n_components for case in cases]
     outputs.write("n_components", np.array(n_components), (CASE,))
     for name in ("gamma", "degree", "coef0"):
-        outputs.write(name, np.array([getattr(case.kernel, name) for case in cases]), (CASE,))
+        outputs.write(name, np.array([case.kernel.parameters[name] for case in cases], np.float64), (CASE,))
     outputs.write_text("kernel", [case.kernel.name for case in cases], CASE)

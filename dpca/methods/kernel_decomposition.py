@@ -18,7 +18,11 @@ from dpca.errors import ConfigError, PrecisionError
 from dpca.execution.stage import Runner
 from dpca.kernels import cases as kernel_cases
 from dpca.kernels.cases import Case
-from dpca.kernels.kernel import USES, Inner, Kernel, Kernels, row_lengths
+from dpca.kernels.inner import Inner, row_lengths
+from dpca.kernels.kernel import Kernel
+from dpca.kernels.kinds import USES, kernel_of
+from dpca.kernels.kinds.linear import Precomputed
+from dpca.kernels.sweep import Kernels
 from dpca.methods.climb import climb
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import Decomposition, counts_of, guarded, streamed
@@ -193,7 +197,7 @@ class _Cases:
         self.stages.bytes_decoded += layout.bytes
         eps = float(np.finfo(layout.dtype).eps) if layout.dtype.kind == "f" else 0.0
         noise = eps * row_lengths(matrix)
-        case = self._solve("precomputed", Kernel("precomputed"), matrix, noise, len(matrix) - 1)
+        case = self._solve("precomputed", Precomputed(), matrix, noise, len(matrix) - 1)
         return _Solved(self.run_plan.attempts[0], (case,), None)
 
     @property
@@ -249,7 +253,7 @@ def caveats_of_kernels(certificate: Mapping[str, Any]) -> list[str]:
     sentences = []
     for document in certificate.get("cases", [certificate]):
         case = document["case"]
-        kernel = Kernel(case["kernel"], **{name: case[name] for name in USES.get(case["kernel"], ())})
+        kernel = kernel_of(case["kernel"], **{name: case[name] for name in USES.get(case["kernel"], ())})
         sentences += case["notes"]
         if not case["problem"]:
             sentences += [f"kernel {kernel}: {sentence}" for sentence in caveats(document)]

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from dpca.config.inputs import Input
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.execution.stage import Runner
-from dpca.kernels.kernel import Centering, Inner, Kernel
+from dpca.kernels.inner import Centering, Inner
+from dpca.kernels.kernel import Kernel
+from dpca.kernels.kinds import kernel_of
 from dpca.kernels.preimages import held_to_find, is_flat, weights_of
 from dpca.methods.against import Combinations
 from dpca.methods.applying import ScoredSamples, Scores
@@ -274,7 +276,7 @@ class KernelFit:
 
         columns, config = array("kernel_mean"), result.manifest["config"]
         return cls(
-            Kernel(entry["kernel"], about_mean=config["preprocess"]["center"], **parameters),
+            kernel_of(entry["kernel"], about_mean=config["preprocess"]["center"], **parameters),
             array("alpha"),
             array("scores") * result.whitening_of(number),
             Centering(columns, float(columns.mean())),

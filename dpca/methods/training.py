@@ -18,7 +18,7 @@ import zarr
 
 from dpca.errors import writing
 from dpca.execution.stage import Runner, Stage
-from dpca.kernels.kernel import Inner
+from dpca.kernels.inner import Inner
 from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
 from dpca.methods.applying import ScoredSamples
 from dpca.methods.passes import Pass

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpca.config.model import Model
-from dpca.kernels import kernel as kernels
+from dpca.kernels import sweep as kernels
 from dpca.numerics import backproject, bi_cross_validation, fourth_moments, preprocess, preview
 from dpca.numerics.accumulators import SOLVERS, block_product
 from dpca.numerics.division import Division

@@ -16,7 +16,7 @@ from dpca.planning.disk import arrays_of, n_eigenvalues_of
 from dpca.planning.job import Job
 from dpca.planning.runplan import RunPlan
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
-from dpca.planning.steps import Kind, Step
+from dpca.planning.steps import Kind, PlannedStep
 from dpca.sources.base import Layout
 from dpca.sources.groups import FeatureGroup, dtype_of, named, names_of_sums
 from dpca.system.machine import free_disk
@@ -205,7 +205,7 @@ def _added(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in seconds) for one in seconds for name in one}
 
 
-def _reads_of(run: RunPlan, layout: Layout, steps: Sequence[Step], begun: bool = False) -> list[dict[str, Any]]:
+def _reads_of(run: RunPlan, layout: Layout, steps: Sequence[PlannedStep], begun: bool = False) -> list[dict[str, Any]]:
     """The steps that read an input: name, bytes and flops of each.
 
     Parameters
@@ -256,7 +256,7 @@ def _memory(run: RunPlan) -> dict[str, Any]:
 
 
 def _seconds(
-    steps: Sequence[Step], run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: float
+    steps: Sequence[PlannedStep], run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: float
 ) -> dict[str, float]:
     """Seconds of each stage: the work is divided evenly among the tasks."""
     plan, at_once = run.plan, min(run.concurrency.n_tasks, run.plan.n_spans)

@@ -13,7 +13,7 @@ from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import RunPlan, Scratch, Settled, Workers
 from dpca.planning.search import plan_in_memory, plan_run
-from dpca.planning.steps import Step, steps_of, worst_steps
+from dpca.planning.steps import PlannedStep, steps_of, worst_steps
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup, Groups
 from dpca.store.gram import rung_of
@@ -95,11 +95,11 @@ class Job:
         return second_pass(self.run_plan.plan, self.components)
 
     @property
-    def steps(self) -> list[list[Step]]:
+    def steps(self) -> list[list[PlannedStep]]:
         """The steps for each input, if the first solver supports every component."""
         return [steps_of(run, self.model, group.layout, self.components) for run, group in self.each]
 
-    def worst_of(self, run: RunPlan) -> list[Step]:
+    def worst_of(self, run: RunPlan) -> list[PlannedStep]:
         """Further passes for an input, with its own plan, if each solver but the last fails."""
         return worst_steps(run, self.model, self.components)
 

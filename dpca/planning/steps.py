@@ -22,7 +22,7 @@ READING: frozenset[Kind] = frozenset(["copy", "means", "matrix", "product", "aga
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """A stage of a job for one input."""
 
     name: str
@@ -36,7 +36,7 @@ class Step:
         return self.kind in READING
 
 
-def steps_of(run: RunPlan, model: Model, layout: Layout, components: bool) -> list[Step]:
+def steps_of(run: RunPlan, model: Model, layout: Layout, components: bool) -> list[PlannedStep]:
     """The steps for one input, if the first solver supports every component.
 
     Parameters
@@ -47,28 +47,28 @@ def steps_of(run: RunPlan, model: Model, layout: Layout, components: bool) -> li
     return [*_steps(run, model, layout, components)]
 
 
-def _steps(run: RunPlan, model: Model, layout: Layout, components: bool) -> Iterator[Step]:
+def _steps(run: RunPlan, model: Model, layout: Layout, components: bool) -> Iterator[PlannedStep]:
     first, last = run.attempts[0].rung, _second(run, model, components)
     for _ in range(run.copies):
-        yield Step("copy", "copy")
+        yield PlannedStep("copy", "copy")
     if not run.reads:
-        yield Step("kernel matrix", "matrix")
+        yield PlannedStep("kernel matrix", "matrix")
     else:
         if reads_means(run.plan, model, layout):
-            yield Step("means", "means")
-        yield Step(first.name, "product", _flops(run, model, first))
+            yield PlannedStep("means", "means")
+        yield PlannedStep(first.name, "product", _flops(run, model, first))
         if first.solver == BLOCK_KRYLOV:
             expected = max(1, min(EXPECTED_PASSES, model.iteration.max_passes) - len(last))
             yield from _further(run, model, range(2, expected + 1))
     for _ in range(model.kernels.n_cases if model.kernels else 1):
-        yield Step("eigensolve", "eigensolve")
+        yield PlannedStep("eigensolve", "eigensolve")
     if run.reads:
         yield from last
         if run.plan.keeps == "features":
-            yield Step("signs", "signs")
+            yield PlannedStep("signs", "signs")
 
 
-def worst_steps(run: RunPlan, model: Model, components: bool) -> list[Step]:
+def worst_steps(run: RunPlan, model: Model, components: bool) -> list[PlannedStep]:
     """Further passes for one input, if components turn out to be smaller than each solver but the last supports."""
     first, *later = (attempt.rung for attempt in run.attempts)
     last = _second(run, model, components) if run.reads else []
@@ -78,26 +78,26 @@ def worst_steps(run: RunPlan, model: Model, components: bool) -> list[Step]:
         return [*_further(run, model, range(begun + 1, settings.max_passes - len(last) + 1))]
     found = []
     for rung in later:
-        found.append(Step(rung.name, "product", _flops(run, model, rung, known=False)))
+        found.append(PlannedStep(rung.name, "product", _flops(run, model, rung, known=False)))
         # A second pass may refute the solver before it.
-        found += [Step(f"{one.name} of {rung.name}", "second", one.flops) for one in last]
+        found += [PlannedStep(f"{one.name} of {rung.name}", "second", one.flops) for one in last]
     return found
 
 
-def _further(run: RunPlan, model: Model, passes: range) -> Iterator[Step]:
+def _further(run: RunPlan, model: Model, passes: range) -> Iterator[PlannedStep]:
     """Passes of block Krylov after the first one, by number."""
     first = run.attempts[0].rung
     for number in passes:
-        yield Step(f"{first.name} pass {number}", "again", _flops(run, model, first))
+        yield PlannedStep(f"{first.name} pass {number}", "again", _flops(run, model, first))
 
 
-def _second(run: RunPlan, model: Model, components: bool) -> list[Step]:
+def _second(run: RunPlan, model: Model, components: bool) -> list[PlannedStep]:
     """The second pass, if there is one: X_c' alpha and X_c W take 2 m k flops each (Golub and Van Loan, table 1.1.2); W'W is symmetric, k^2."""
     name, plan = second_pass(run.plan, components), run.plan
     if name is None:
         return []
     k = model.most_components(plan.n_samples, plan.n_features)
-    return [Step(name, "second", (4 * plan.n_kept * k + k * k) * _streamed(run))]
+    return [PlannedStep(name, "second", (4 * plan.n_kept * k + k * k) * _streamed(run))]
 
 
 def _flops(run: RunPlan, model: Model, rung: Rung, known: bool = True) -> int:

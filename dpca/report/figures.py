@@ -164,7 +164,8 @@ def of_kernels(answers: Sequence[Solution], table: str = "samples") -> Figure:
     panels = []
     for answer in answers:
         assert answer.kernel is not None
-        gamma = "" if math.isnan(answer.kernel.gamma) else f", gamma {answer.kernel.gamma:.3g}"
+        value = answer.kernel.parameters["gamma"]
+        gamma = "" if value is None else f", gamma {value:.3g}"
         x, y = of_kernel(answer.number)
         marks = (RowPoints(x, y),) if answer.scores.shape[1] > 1 else ()
         plain = Scale(marked=False)

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.kernels.kernel import Centering, Inner, Kernel
+from dpca.kernels.inner import Centering, Inner
+from dpca.kernels.kernel import Kernel
+from dpca.kernels.kinds import kernel_of
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, Eigenvalues, noise_edge
 from dpca.sources.calendars import dates, needs_cftime, number_of
 from dpca.store.gram import keeps_gram, read_gram, read_products
@@ -266,7 +268,7 @@ def answers(result: Result) -> list[Solution]:
                 continue
             parameters = {name: case[name] for name in ("gamma", "degree", "coef0") if case[name] is not None}
             about_mean = bool(result.manifest["config"]["preprocess"]["center"])
-            kernel = Kernel(case["kernel"], about_mean=about_mean, **parameters)
+            kernel = kernel_of(case["kernel"], about_mean=about_mean, **parameters)
         at = (number,) if "cases" in certificate else ()
         k = document["n_components"]["chosen"]
 

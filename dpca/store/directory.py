@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from dpca.errors import InputError, LedgerError, OutputExistsError, writing
-from dpca.settings import OUTPUT, Setting, RESUME
+from dpca.settings import OUTPUT, RESUME, Setting
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import RESTORE
 from dpca.store.unfinished import RUN, Begun

@@ -1,6 +1,7 @@
 """Kernel matrices from inner products, against the samples themselves."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,15 +10,21 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from dpca.errors import ConfigError
-from dpca.kernels.kernel import Centering, Inner, Kernel, Kernels, median_gamma, notes
+from dpca.kernels.inner import Centering, Inner, median_gamma
+from dpca.kernels.kernel import notes
+from dpca.kernels.kinds.affine import Poly, Sigmoid
+from dpca.kernels.kinds.cosine import Cosine
+from dpca.kernels.kinds.linear import Linear
+from dpca.kernels.kinds.rbf import Rbf
+from dpca.kernels.sweep import Kernels
 from tests.drawn import examples
 
 CASES = [
-    Kernel("linear"),
-    Kernel("poly", 0.01, 3, 1.0),
-    Kernel("rbf", 0.02),
-    Kernel("sigmoid", 0.004, coef0=0.5),
-    Kernel("cosine"),
+    Linear(),
+    Poly(0.01, 3, 1.0),
+    Rbf(0.02),
+    Sigmoid(0.004, 0.5),
+    Cosine(),
 ]
 
 
@@ -43,7 +50,7 @@ def samples(seed, n, d, shift=1.0):
 )
 def test_kernels_of_new_and_old_samples_are_those_of_the_samples(n, m, d, case, shift, about_mean):
     x, y = samples(0, n, d, shift), samples(1, m, d, shift)
-    kernel = Kernel(case.name, case.gamma, case.degree, case.coef0, about_mean)
+    kernel = replace(case, about_mean=about_mean)
     params = {name: value for name, value in kernel.parameters.items() if value is not None}
     seen = (x - x.mean(0), y - x.mean(0)) if about_mean else (x, y)
     centring = np.eye(n) - 1 / n
@@ -55,7 +62,7 @@ def test_kernels_of_new_and_old_samples_are_those_of_the_samples(n, m, d, case, 
         np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("kernel", [*CASES[:2], Kernel("rbf", 1e-3), *CASES[3:]], ids=str)
+@pytest.mark.parametrize("kernel", [*CASES[:2], Rbf(1e-3), *CASES[3:]], ids=str)
 def test_the_noise_bounds_what_rounded_products_do_to_eigenvalues(kernel):
     x = samples(0, 80, 500, 0.0)
     exact, rounded = inner_of(x, x), inner_of(x, x)
@@ -80,7 +87,7 @@ def test_new_samples_are_centred_as_by_the_images_mean():
         pairs = [a[:, i] * a[:, j] * (1 if i == j else np.sqrt(2)) for i in range(3) for j in range(i, 3)]
         return np.column_stack([np.ones(len(a)), *(np.sqrt(2) * a.T), *pairs])
 
-    kernel = Kernel("poly", 1.0, 2, 1.0)
+    kernel = Poly(1.0, 2, 1.0)
     fitted, new = kernel.matrix(inner_of(x, x))[0], kernel.matrix(inner_of(y, x))[0]
     centred = images(x) - images(x).mean(0)
     np.testing.assert_allclose(fitted, images(x) @ images(x).T, rtol=1e-12)
@@ -91,7 +98,7 @@ def test_new_samples_are_centred_as_by_the_images_mean():
 
 def test_a_sample_of_zeros_has_cosine_zero():
     x = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, -1.0]])
-    found, _ = Kernel("cosine").matrix(inner_of(x, x))
+    found, _ = Cosine().matrix(inner_of(x, x))
     np.testing.assert_allclose(found, pairwise_kernels(x, metric="cosine"), atol=1e-15)
     assert found[0, 1] == 0
 
@@ -132,13 +139,13 @@ def test_overflow_names_the_samples():
         ConfigError,
         match=r"kernel poly\(gamma=1, degree=30, coef0=1\): its value overflows between samples 0 and 270",
     ):
-        Kernel("poly", 1.0, 30, 1.0).matrix(inner_of(x, x))
+        Poly(1.0, 30, 1.0).matrix(inner_of(x, x))
 
 
 def test_a_power_that_is_no_integer_of_a_negative_base():
     x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.5, 1.0]])
     with pytest.raises(ConfigError, match="is not a number between samples 0 and 1") as error:
-        Kernel("poly", 1.0, 2.5, 0.0).matrix(inner_of(x, x))
+        Poly(1.0, 2.5, 0.0).matrix(inner_of(x, x))
     assert "choose an integer model.degree" in error.value.remedy
 
 
@@ -146,12 +153,12 @@ def test_a_power_that_is_no_integer_of_a_negative_base():
     ("kernel", "expected"),
     [
         (
-            Kernel("rbf", 100.0),
+            Rbf(100.0),
             "is the identity, or nearly .*: every sample is a component of its own; a smaller gamma",
         ),
-        (Kernel("rbf", 1e-14), "is constant"),
-        (Kernel("sigmoid", 100.0, coef0=1.0), "is saturated: 9. % of its values are 1 or -1"),
-        (Kernel("rbf", 0.1), None),
+        (Rbf(1e-14), "is constant"),
+        (Sigmoid(100.0, 1.0), "is saturated: 9. % of its values are 1 or -1"),
+        (Rbf(0.1), None),
     ],
     ids=str,
 )
@@ -169,6 +176,6 @@ def test_kernels_that_say_nothing_are_known(kernel, expected):
 def test_the_noise_of_small_degrees_is_finite(degree):
     x = np.abs(samples(0, 40, 5))
     x[3] = 0.0  # where the derivative of a root is infinite
-    values, noise = Kernel("poly", 1.0, degree, 0.0).matrix(inner_of(x, x), float(np.finfo(np.float32).eps))
+    values, noise = Poly(1.0, degree, 0.0).matrix(inner_of(x, x), float(np.finfo(np.float32).eps))
     assert np.isfinite(values).all()
     assert noise.max() < 0.05 * np.abs(values).max()

@@ -17,7 +17,7 @@ from dpca.analyses.kinds.components import OfComponents
 from dpca.analyses.samples import Samples
 from dpca.errors import ConfigError
 from dpca.kernels import cases
-from dpca.kernels.kernel import Kernels
+from dpca.kernels.sweep import Kernels
 
 
 class KernelPca(OfComponents):
