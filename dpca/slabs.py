@@ -44,9 +44,9 @@ PARTIALS_SHARE = 8
 MIN_SPANS, MAX_SPANS = 16, 4096
 """... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.store.ledger`)."""
 BLOCK_BYTES = 2**21
-"""Of float64 that is centred at a time: the fastest of 128 kB to 4 MB for m from 500 to 4000."""
+"""Size of the float64 values that are centred at a time: the fastest of 128 kB to 4 MB for m from 500 to 4000."""
 BLOCK_OF_MANY_BYTES = 2**24
-"""The same where m is far more: a block of 2 MiB would be 8 values of each sample, and half as fast (measured at m = 50,000)."""
+"""Their size where m is far more: a block of 2 MiB would be 8 values of each sample, and half as fast (measured at m = 50,000)."""
 MAX_PRODUCTS = 256
 """Most spans of a pass that multiplies with a block of vectors."""
 PANEL_BYTES, NARROWEST_PANEL = 2**25, 32

@@ -27,11 +27,11 @@ class ProductAccuracy:
     """Accuracy of the products of the samples, and the cost of more."""
 
     name: str
-    """Of the result, or results."""
+    """Name of the result, or of the results."""
     solver: str
     precision: Literal["single", "double"]
     n_bytes: int
-    """Of the data, which a run in higher precision reads again."""
+    """Size of the data, which a run in higher precision reads again."""
 
     @property
     def remedy(self) -> str:
@@ -73,9 +73,9 @@ class Maps:
     orthonormal: Literal["each", "together", "no"]
     """Whether W^H W is the identity: for each of the outer axis, summed over it, or not at all: then its diagonal is 1. See `overlaps`."""
     scores_of: Callable[[Matrix], Matrix]
-    """What the analysis has as scores, from X W, (n, k) or (outer, n, k); of modes X W itself."""
+    """Scores of the analysis from X W, (n, k) or (outer, n, k); of modes X W itself."""
     scores: Matrix
-    """What it found, from products."""
+    """Its scores, from products."""
     weighting: Weighting | None = None
     """How groups of features count; None where all count as they are."""
     deviations: F64 | None = None
@@ -112,7 +112,7 @@ class Answer:
     kind: str
     arrays: Mapping[str, Array]
     coordinates: Mapping[str, Axis]
-    """Of the axes of the arrays: dates, lags, frequencies."""
+    """Coordinates of the axes of the arrays: dates, lags, frequencies."""
     maps: Maps | None
     """None where it has no components in the space of the features."""
     certificate: dict[str, Any]

@@ -45,7 +45,7 @@ class Clock:
     """Regular times, counted in steps."""
 
     times: F64
-    """Of the rows, (rows,), in steps."""
+    """Times of the rows, (rows,), in steps."""
     step: str
     """The step in words: 1 month, 5 days."""
 
@@ -55,7 +55,7 @@ class Axis:
     """The coordinate of samples or rows."""
 
     name: str
-    """Of the dimension."""
+    """Name of the dimension."""
     values: NDArray[Any] | None
     """Numbers or text, (rows,); None where they have no coordinate."""
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -134,7 +134,7 @@ class WeightsOfSamples(ArrayFile):
 
 
 PER_FEATURE = ("standardize", "scale", "median", "rank", "impute", "missing", "allele_frequency", "binomial", "mask")
-"""What one may ask for, and no Gram matrix can give."""
+"""Steps that one may ask for, and no Gram matrix can give."""
 
 
 class Step(Section):

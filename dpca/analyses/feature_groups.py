@@ -36,7 +36,7 @@ class Group:
     matrix: Matrix
     """Their products, (rows, rows)."""
     floor: float
-    """What an eigenvalue has to exceed to be told from 0."""
+    """Least eigenvalue that can be told from 0."""
 
 
 def group_of(rows: Samples, features: FeatureMatrices, name: str) -> Group:

@@ -32,12 +32,12 @@ class FeatureMatrices:
     read: Callable[[str], AnyProducts]
     """Reads the products of the samples in one of them."""
     divisor: float
-    """Of variances of the run."""
+    """Divisor of variances of the run."""
     shared: Callable[[str], tuple[F64, int]] | None = None
     """Where products of two samples are divided by the number of features that both have: reads these of one of them, (n, n), and the number
     of features that count there. What `read` gives is not divided. None for other products."""
     weights: tuple[float, ...] = ()
-    """What the products of each are multiplied by; empty before any are chosen, when all count as they are."""
+    """Factors of the products of each; empty before any are chosen, when all count as they are."""
 
     @property
     def all_weights(self) -> tuple[float, ...]:

@@ -121,7 +121,7 @@ class SourceResults:
     results: tuple[Result, ...]
     parts: tuple[FittedPart, ...]
     prefixes: tuple[str, ...] = ("",)
-    """What names of the features of each result begin with; empty for the only one."""
+    """Beginnings of the names of the features of each result; empty for the only one."""
 
     @classmethod
     def of(cls, results: Sequence[tuple[str, Result]], pair_by: Pairing = "moment") -> SourceResults:

@@ -40,7 +40,7 @@ Components = Annotated[
 UNDER = ("analyses", "model")
 """The section of a config that arguments of an analysis are, for words of what is allowed."""
 Contents = dict[str, Any]
-"""What a report shows of an analysis: `figures`, `figures_caption`, `table`, `scores`, `scores_caption`, and tables `beside`."""
+"""Contents of a report's section: `figures`, `figures_caption`, `table`, `scores`, `scores_caption`, and tables `beside`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +75,13 @@ class Context:
     samples: Samples
     """All samples of the run."""
     recorded: FeatureGroup | None = None
-    """The same as the result recorded them, by whose names rows of tables are found; None for a Python program, which gives arrays."""
+    """The first input as the result recorded it, by whose names rows of tables are found; None for a Python program, which gives arrays."""
     key: str = ""
     """That of the analysis in the configuration."""
     threads: int = 1
     """For draws of rows, which give the same whatever their number."""
     n_features: int = 0
-    """Of the samples, for kernels whose gamma depends on it."""
+    """Number of features, for kernels whose gamma depends on it."""
 
     def labels(self, by: Labels, key: str = "by") -> By:
         """Labels as `Samples.labels` takes them."""
@@ -125,9 +125,9 @@ class AnalysisView:
 
     analysis: StoredAnalysis
     n_maps: int
-    """Of each group of features."""
+    """Maps of each group of features."""
     read_bytes: int
-    """Of its maps, for their pictures."""
+    """Bytes of its maps that are read for their pictures."""
     drawn: bool
     """Whether it has figures."""
     identify: Callable[..., str]
@@ -156,7 +156,7 @@ class Kind(Section):
     """
 
     title: ClassVar[str]
-    """What it is called in reports."""
+    """Its name in reports."""
     matrices: ClassVar[int]
     """Matrices of float64 over samples, besides K, at its peak: A K A^H, copies and vectors of its eigensolve; measured
     (tests/analyses/test_memory.py)."""
@@ -169,7 +169,7 @@ class Kind(Section):
     squares: ClassVar[int] = 0
     """Matrices over rows that its answer has."""
     crests: ClassVar[str] = ""
-    """What the phase of its complex maps tells."""
+    """The meaning of the phase of its complex maps."""
 
     @classmethod
     def called(cls) -> str:

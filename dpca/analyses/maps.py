@@ -44,7 +44,7 @@ class Piece:
     """The maps of one answer among all columns."""
 
     name: str
-    """Of the array, with that of its answer: seasonal/components."""
+    """Name of the array, behind that of its answer: seasonal/components."""
     columns: slice
     """Its columns among all: for each of the outer axis the real parts of all components, then the imaginary ones."""
     shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class Errors:
     """The maps of standard errors of one answer."""
 
     name: str
-    """Of the array, with that of its answer."""
+    """Name of the array, behind that of its answer."""
     maps: slice
     """The columns of the components that they are the errors of."""
     deviations: tuple[slice, ...]
@@ -91,11 +91,11 @@ class Scaled:
     """The maps of one answer for one standard deviation of the score."""
 
     name: str
-    """Of the array, with that of its answer."""
+    """Name of the array, behind that of its answer."""
     maps: slice
     """The columns of the components that are scaled."""
     sizes: tuple[float, ...]
-    """What each component is multiplied by: the standard deviation of its score; for correlations the norm of its scores."""
+    """Factor of each component: the standard deviation of its score; for correlations the norm of its scores."""
     rows: slice | None
     """Columns of coefficients of the rows, the norm of whose values a correlation is divided by; None in the unit of the data."""
 
@@ -373,7 +373,7 @@ class MapsPass(Pass):
     fitted: Fitted | None = None
     """Means and divisors of the run; these and nothing else make X_c of the data."""
     factors_of_columns: F64 | None = None
-    """What the features of this part are multiplied by for each column, (q,); None for 1."""
+    """Factors of the features of this part for each column, (q,); None for 1."""
 
 
 def maps_span(
@@ -469,7 +469,7 @@ class Backprojection:
     units: tuple[Mapping[str, Any], ...]
     """Attributes of the data of each group that say their unit."""
     dtype: np.dtype[Any]
-    """Of the products."""
+    """Type of the products."""
     stored: np.dtype[Any]
 
     @cached_property

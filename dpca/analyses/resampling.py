@@ -26,7 +26,7 @@ DRAWS, LEVEL = 1000, 0.95
 DISTINCT = 0.15
 """A component whose instability is above this is not told from its neighbours: that of two that mix freely is about 0.2."""
 FEW = 20
-"""Of fewer units than this, draws say little."""
+"""Number of units below which draws say little."""
 KEPT_BY_THREAD = 2**26
 ALIKE = 0.2
 """Correlation of rows that follow each other, in the scores of a component, from which on they are no draws of their own."""

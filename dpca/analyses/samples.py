@@ -30,7 +30,7 @@ from dpca.settings import OUTPUT, PREPROCESS
 By = str | NDArray[Any]
 """A part of the dates, or a label for each sample of the run."""
 Number = int | UpTo | None
-"""Of components: exactly so many, at most so many, or all."""
+"""Number of components: exactly so many, at most so many, or all."""
 _READING = Lock()
 
 
@@ -60,10 +60,10 @@ class Samples:
     source: AnyProducts | Unread
     """The products of the samples of the run."""
     known: ProductAccuracy
-    """What their errors are judged by."""
+    """Accuracy by which their errors are judged."""
     chain: Chain
     axis: Axis
-    """Of the rows."""
+    """Axis of the rows."""
     origin: NDArray[np.intp] | None
     """The sample of the run after which each row is named, (rows,); None where rows are means of several."""
     told: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Samples:
     beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Coordinates of the samples of the run that are no index, such as the subject or the member that each is of, (n,)."""
     by: tuple[By | None, ...] = ()
-    """What each operator goes by, where it is known for all samples: a part of the dates; labels or covariates of the run's samples."""
+    """Grouping of each operator, where it is known for all samples: a part of the dates; labels or covariates of the run's samples."""
 
     @classmethod
     def of(

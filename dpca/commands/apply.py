@@ -81,7 +81,7 @@ class Applied:
     path: Path
     shape: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    """What the user must know about it."""
+    """Notes for the user about it."""
 
 
 def transform(
@@ -262,7 +262,7 @@ class _WrittenScores:
     to_rotated: NDArray[np.float64] | None = None
     """The matrix that makes rotated scores of these; None where there are none."""
     missing: Absent | None = None
-    """Of the samples; None for the part of one of several inputs."""
+    """Missing values of the samples; None for the part of one of several inputs."""
     zero: set[int] = field(default_factory=set)
     """Numbers of the samples whose scores are all 0."""
 

@@ -63,9 +63,9 @@ class Derived:
 
     path: Path
     certificates: dict[str, dict[str, Any]]
-    """Of each analysis, by name."""
+    """Certificate of each analysis, by name."""
     bytes_read: int
-    """Of the data, decoded; 0 without maps."""
+    """Bytes of the data, decoded; 0 without maps."""
     seconds: float
 
 

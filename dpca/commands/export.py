@@ -40,7 +40,7 @@ from dpca.units import describe_memory
 
 Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm"]
 SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "npz": ".npz", "anndata": ".h5ad"}
-"""Of formats of one file; those of others end as what is in them does."""
+"""Endings of the names of formats of one file; those of others end as their contents do."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """The first characters of texts that a spreadsheet would compute."""
 NAME_BYTES = 200

@@ -21,7 +21,7 @@ from dpca.types import F64
 Write = Callable[[Path], None]
 
 UNKNOWN_FAMILY = "0"
-"""What stands for no family in the files of plink."""
+"""Mark of no family in the files of plink."""
 ROWS_BYTES = 2**26
 """Size of the rows of a matrix that are written at a time."""
 

@@ -27,7 +27,7 @@ from dpca.store.directory import ResultDirectory
 from dpca.units import describe_seconds
 
 MANY = 2000
-"""Of so many samples (or features, where these are fewer) block Krylov is a choice beside the matrix."""
+"""Number of samples (or features, where these are fewer) from which block Krylov is a choice beside the matrix."""
 FORESEEN_BYTES = 16 * 10**9
 """Runs on at least this much data begin with a forecast: it takes a few seconds, the run a minute or more."""
 

@@ -39,7 +39,7 @@ OPENED_BYTES = 2**26
 SAMPLE_SHARE = 4
 """How many times `opened_bytes` may be decoded to look at a sample whole."""
 MOST_FEATURES = 2**28
-"""Of more features it is not counted how many have no value."""
+"""Number of features up to which those without a value are counted."""
 CYCLES: dict[Cycle, str] = {"season": "Seasonal data", "month": "Monthly data", "day_of_year": "Daily data"}
 MANY_SAMPLES = 20_000
 DAYS = 365.25

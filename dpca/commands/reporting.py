@@ -15,7 +15,7 @@ from dpca.store.results import open_result
 from dpca.system import regular
 
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpca">', 4096
-"""What a report begins with, and in how many bytes."""
+"""Beginning of a report, and the bytes that it is in."""
 
 
 def write_beside(place: Path, progress: Progress) -> None:

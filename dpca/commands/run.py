@@ -70,7 +70,7 @@ class Finished:
     seconds: float
     """The duration of this command."""
     unmet: NotConverged | None = None
-    """What the result lacks of what was asked for; None if it lacks nothing."""
+    """Shortcoming of the result against the config; None if it lacks nothing."""
 
     def check(self) -> None:
         """Raise what the result lacks, once it has been shown."""

@@ -98,7 +98,7 @@ HABITS: Mapping[str, Mapping[Any, str]] = {
 
 
 def meant(key: str, value: Any) -> str:
-    """What to give instead of a value that another program takes, in a sentence; empty if no other does."""
+    """Advice for a value that another program takes, in a sentence; empty if no other does."""
     known = HABITS.get(key, {})
     if found := next((hint for habit, hint in known.items() if type(habit) is type(value) and habit == value), ""):
         return found

@@ -45,7 +45,7 @@ _PATTERNS = {
     PLAIN: "text without control characters (such as line breaks)",
     f"^{NAME.pattern}$": "a letter, and then letters, digits, - and _",
 }
-"""What texts of these patterns are."""
+"""Texts of these patterns, in words."""
 
 _FIRST: Mapping[Path_, Path_] = {("input",): ("uri",), ("output",): ("path",)}
 """The key to begin with in a section that is missing."""
@@ -169,7 +169,7 @@ def required(model: Model) -> list[str]:
 
 
 def options_at(path: Path_, model: Model, values: Any = None) -> list[Any]:
-    """What may stand at a path: models, lists, mappings, literals, types.
+    """Alternatives at a path: models, lists, mappings, literals, types.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def _flat(annotation: Any) -> Iterator[Any]:
 
 
 def _inside(option: Any, part: str | int) -> Iterator[Any]:
-    """What may stand under a key, or at a place of a list."""
+    """Alternatives under a key, or at a place of a list."""
     origin, inner = get_origin(option), get_args(option)
     if isinstance(part, int) and origin in (list, tuple):
         yield inner[0]
@@ -282,7 +282,7 @@ def _meant(path: Path_, model: Model, values: Any) -> Path_ | None:
 
 
 def _allowed(error: Any, options: list[Any]) -> str:
-    """What is allowed in place of a value, in words."""
+    """Allowed values in place of one, in words."""
     kind, context = error["type"], error.get("ctx", {})
     tag, kinds = _tags(options)
     if kind in _NO_MAPPING and kinds:
@@ -303,7 +303,7 @@ def _allowed(error: Any, options: list[Any]) -> str:
 
 
 def _words_of(path: Path_, model: Model, values: Any) -> str:
-    """What is allowed under a key that is missing, after a colon; empty where it is any text."""
+    """Allowed values of a key that is missing, after a colon; empty where it is any text."""
     words = ALLOWED.get(_of_any(path), "")
     owner = next((one for one in _models(options_at(path[:-1], model, values)) if path[-1] in _fields(one)), None)
     if not words and owner is not None:
@@ -312,7 +312,7 @@ def _words_of(path: Path_, model: Model, values: Any) -> str:
 
 
 def _rewritten(kind: str, value: Any, path: Path_, options: list[Any]) -> str:
-    """What to write, in a sentence: a value alone where a list or a mapping is needed, or a name with signs that none may have.
+    """Advice in a sentence: a value alone where a list or a mapping is needed, or a name with signs that none may have.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ Part = (
     Literal["year", "season", "month", "year_month", "day_of_year", "day", "hour"]
     | Annotated[Text, Field(examples=["time.month"])]
 )
-"""Of the dates of samples, alone or after the name of their axis; or the name of a coordinate of samples."""
+"""Part of the dates of samples, alone or after the name of their axis; or the name of a coordinate of samples."""
 
 
 class Range(Section):

@@ -235,7 +235,7 @@ def _shown(override: str) -> str:
 
 
 DATA = (".nc", ".nc4", ".h5", ".hdf5", ".he5", ".zarr", ".npy", ".npz", ".bed", ".vcz", ".mat", ".h5ad")
-"""What the names of data end with, where a config is needed."""
+"""Endings of the names of data, where a config is needed."""
 
 
 def _text(path: str | Path) -> str:

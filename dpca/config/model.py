@@ -59,7 +59,7 @@ class Model:
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
     reference: F64 | None = None
-    """Of dosages: 1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
+    """Samples of dosages whose means and frequencies are taken: 1, else 0, (n_samples,); None for all."""
     design: Design | None = None
     """Regressors of the samples, whose fit is subtracted from each feature; None for none."""
     block_scaling: BlockScaling = "none"
@@ -93,7 +93,7 @@ class Model:
 
     @property
     def _needs_all(self) -> str:
-        """What needs all eigenvalues; empty for nothing."""
+        """Setting that needs all eigenvalues; empty for none."""
         if self.kernels:
             return MODEL.kind.at("kernel_pca")
         if self.rules.missing == "pairwise":
@@ -196,7 +196,7 @@ class Model:
 
     @property
     def needs_matrix(self) -> tuple[str, str] | None:
-        """What needs the n x n matrix, and the key that asks for it; None where block Krylov will do."""
+        """Setting that needs the n x n matrix, and its key; None where block Krylov will do."""
         reasons = (
             (self.kernels is not None, MODEL.kind, "kernel_pca"),
             (self.rules.missing == "pairwise", PREPROCESS.missing, "pairwise"),

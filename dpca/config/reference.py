@@ -23,7 +23,7 @@ def reference(schema: Schema, root: str = "", elsewhere: Sequence[str] = ()) -> 
 
 
 def words_of(section: Schema, key: str) -> str:
-    """What is allowed under a key of a section, in words; empty where it is a mapping of keys."""
+    """Allowed values of a key of a section, in words; empty where it is a mapping of keys."""
     words = _allowed(section, section["properties"][key]).replace("`", "")
     return "" if words == "keys" else words.replace(", keys", ", or a mapping of keys")
 

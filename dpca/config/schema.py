@@ -139,7 +139,7 @@ class Filters(Section):
 
 
 class RegressOut(Section):
-    """What is fitted to each feature by least squares, together with its mean, and subtracted."""
+    """Regressors that are fitted to each feature by least squares, together with its mean, and subtracted."""
 
     seasonal_cycle: Annotated[
         Cycle | None,
@@ -161,7 +161,7 @@ class RegressOut(Section):
 
 
 class Preprocess(Section):
-    """What is done to each feature."""
+    """Preprocessing of each feature."""
 
     center: Annotated[
         bool,
@@ -278,7 +278,7 @@ class BlockKrylov(Section):
 
 
 class ModelSection(Section):
-    """What is computed."""
+    """The model that is computed."""
 
     kind: Annotated[
         Literal["pca", "kernel_pca"], Field(description="pca: principal component analysis; kernel_pca: kernel PCA.")

@@ -60,7 +60,7 @@ def _check_rotation(config: Config) -> None:
 
 
 def _check_regress_out(asked: RegressOut) -> None:
-    """What is subtracted is something."""
+    """Regression requires a regressor."""
     if asked == RegressOut():
         raise ConfigError(
             f"{PREPROCESS.regress_out} is empty, but one of seasonal_cycle, trend and covariates is needed",
@@ -70,7 +70,7 @@ def _check_regress_out(asked: RegressOut) -> None:
 
 
 def _check_groups(config: Config) -> None:
-    """What groups of features are defined with."""
+    """Groups of features exclude some settings."""
     asked, rule = config.output.groups, config.model.n_components
     if isinstance(asked, FeatureGroups):
         if sum(one is not None for one in (asked.labels, asked.ranges, asked.by)) > 1:

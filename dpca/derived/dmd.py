@@ -29,7 +29,7 @@ class Modes:
     exponents: C128
     """omega = log(mu) / step, growth rate + 2 pi i frequency, per unit of the times, (k,)."""
     step: float
-    """Of the times, by which exponents become eigenvalues of a step."""
+    """Step of the times, by which exponents become eigenvalues of a step."""
     amplitudes: F64
     """b of modes of norm 1, above 0, (k,): the real part of b phi is the mode at the first time."""
     scores: C128

@@ -65,11 +65,11 @@ class Pair:
     scores: tuple[F64, F64]
     """(rows, k) of each group."""
     coefficients: tuple[F64, F64]
-    """Of the rows: directions are X_1' c and X_2' c, (rows, k) each."""
+    """Coefficients of the rows: directions are X_1' c and X_2' c, (rows, k) each."""
     total: float
     """The sum of squares of all singular values, or of all correlations."""
     test: F64
-    """Of each permutation of the rows of the second group, the same sum, (permutations,)."""
+    """That sum for each permutation of the rows of the second group, (permutations,)."""
     first: F64
     """And the largest value, (permutations,); of covariances it is not computed, and empty."""
     overlaps: tuple[F64, F64] | None = None

@@ -34,7 +34,7 @@ class Butterworth(Operator):
     """
 
     times: F64
-    """Of the samples, (n,), regular."""
+    """Times of the samples, (n,), regular."""
     band: Band
     order: int = 4
 
@@ -155,7 +155,7 @@ class RunningMean(Weighted):
     """The mean of `window` samples that follow each other."""
 
     times: F64
-    """Of the samples, (n,), regular."""
+    """Times of the samples, (n,), regular."""
     window: int
 
     def __post_init__(self) -> None:
@@ -184,7 +184,7 @@ class Lanczos(Weighted):
     """
 
     times: F64
-    """Of the samples, (n,), regular."""
+    """Times of the samples, (n,), regular."""
     band: Band
     window: int
 

@@ -18,7 +18,7 @@ class Detrend(Remainder):
     """Less a polynomial in time, fitted by least squares to each feature; times need not be regular."""
 
     times: F64
-    """Of the samples, (n,), in any unit."""
+    """Times of the samples, (n,), in any unit."""
     degree: int = 1
 
     def __post_init__(self) -> None:

@@ -126,9 +126,9 @@ class FactorProducts:
     factor: Matrix
     """F, (n, m)."""
     mean_product: F64
-    """As in Products."""
+    """Field of Products of the same name."""
     mean_norm2: float
-    """As in Products."""
+    """Field of Products of the same name."""
     rounding: float = EPS
     """Error of a row of F relative to its norm."""
 
@@ -212,7 +212,7 @@ class Transformed:
     """The rows of A X, known by their products."""
 
     products: AnyProducts
-    """Of the rows, p of them."""
+    """Products of the p rows."""
     chain: Chain
     """A."""
     norms2: F64

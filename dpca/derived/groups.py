@@ -19,7 +19,7 @@ class GroupMeans(SparseOperator):
     """The mean of each group of samples: of each year, of each time over the members of an ensemble."""
 
     labels: NDArray[Any]
-    """Of the samples, (n,)."""
+    """Labels of the samples, (n,)."""
 
     def __post_init__(self) -> None:
         _checked_labels(self.labels)
@@ -44,7 +44,7 @@ class Anomalies(Remainder):
     """Less the mean of the sample's group: anomalies from a climatology (labels: months), or what varies within groups."""
 
     labels: NDArray[Any]
-    """Of the samples, (n,)."""
+    """Labels of the samples, (n,)."""
 
     def __post_init__(self) -> None:
         labels = _checked_labels(self.labels)
@@ -68,7 +68,7 @@ class Between(Operator):
     """The mean of the sample's group, less the mean of all: P - 11'/n. What varies between groups, each as often as it has samples."""
 
     labels: NDArray[Any]
-    """Of the samples, (n,)."""
+    """Labels of the samples, (n,)."""
 
     def __post_init__(self) -> None:
         labels = _checked_labels(self.labels)

@@ -28,7 +28,7 @@ class Analytic(Operator):
     n: int
     padding: Padding = "none"
     decay: float = 0.2
-    """Of the padding, in lengths of the record."""
+    """Length of the padding, in lengths of the record."""
 
     def __post_init__(self) -> None:
         if self.n < 3:

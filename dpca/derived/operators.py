@@ -184,7 +184,7 @@ class SelectRows(SparseOperator):
     """Some of the samples, in any order, also more than once (a draw of the bootstrap)."""
 
     indices: NDArray[np.intp]
-    """Of the rows, (n_out,), from 0 to n - 1."""
+    """Numbers of the rows, (n_out,), from 0 to n - 1."""
     n: int
 
     def __post_init__(self) -> None:

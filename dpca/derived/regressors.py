@@ -28,7 +28,7 @@ class Column:
     values: NDArray[Any]
     """Numbers, or text, which names categories, (n,)."""
     degree: int = 1
-    """Of the polynomial in it, if it has numbers."""
+    """Degree of the polynomial in it, if it has numbers."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Units and calendar of times."""
 
@@ -75,7 +75,7 @@ class Polynomial:
     half: float
     """The number is (value - middle) / half."""
     means: tuple[float, ...]
-    """Of the polynomials, one a degree from 1 on."""
+    """Means of the polynomials, one a degree from 1 on."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Units and calendar of the values, if they are times."""
 

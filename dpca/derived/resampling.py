@@ -209,7 +209,7 @@ class OfDraw:
     """The components of one draw; those that are in no order of their own are aligned with those of all rows."""
 
     logs: F64
-    """Of variances and of shares, in order of size, (2, k); NaN where a draw has no such component."""
+    """Logarithms of variances and of shares, in order of size, (2, k); NaN where a draw has no such component."""
     errors: F64
     """Standard errors of these, (2, k)."""
     angles: F64
@@ -219,9 +219,9 @@ class OfDraw:
     matched: NDArray[np.bool_]
     """Whether the draw has coefficients and scores beside those of a component, (k,)."""
     coefficients: F64
-    """Of the rows, (p, k)."""
+    """Coefficients of the rows, (p, k)."""
     scores: F64
-    """Of all rows about the mean of the draw, (p, k)."""
+    """Scores of all rows about the mean of the draw, (p, k)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +249,7 @@ class Resampled:
     unmatched: Rows
     """Draws that have no scores and maps beside those of a component, (k,)."""
     angles: F64
-    """As of a draw, (draws, k)."""
+    """Angles of each draw, (draws, k)."""
     congruence: F64
     """(draws, k)."""
     instability: F64

@@ -15,11 +15,11 @@ from dpca.errors import DataError
 from dpca.types import F64
 
 DECADES, A_DECADE = 4, 4
-"""Of the grid of `grid`: from 10^-4 to 10^4 times the mean eigenvalue, in quarters of a decade."""
+"""Size of the grid of `grid`: from 10^-4 to 10^4 times the mean eigenvalue, in quarters of a decade."""
 N_ALPHAS = 2 * DECADES * A_DECADE + 1
 """How many there are."""
 POINTS = 201
-"""Of the grid on which the restricted likelihood is looked at, before its maximum is refined."""
+"""Points of the grid on which the restricted likelihood is looked at, before its maximum is refined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +67,13 @@ class RidgeFit:
     alphas: F64
     """(a,)."""
     mean_squared_errors: F64
-    """Of predictions for each row by a regression on all others, (a,)."""
+    """Mean squared errors of predictions for each row by a regression on all others, (a,)."""
     r2: F64
     """1 less their sum of squares over that of the target about its mean, (a,); below 0 where the mean predicts better."""
     chosen: int
     """The number of the alpha whose error is least."""
     fitted: F64
-    """Of the chosen alpha, (n,)."""
+    """Fitted values with the chosen alpha, (n,)."""
     leave_one_out: F64
     """The predictions of that alpha, (n,)."""
     leverages: F64
@@ -140,9 +140,9 @@ class Likelihood:
     """
 
     eigenvalues: F64
-    """Of M G M, those that can be told from 0, (r,)."""
+    """Eigenvalues of M G M that can be told from 0, (r,)."""
     squares: F64
-    """Of y's components along their vectors, (r,)."""
+    """Squares of y's components along their vectors, (r,)."""
     n_zero: int
     """Contrasts of eigenvalue 0."""
     rest: float
@@ -200,7 +200,7 @@ class HeritabilityFit:
     standard_error: float
     """From the curvature of the likelihood; NaN at the ends, 0 and 1, where it means nothing."""
     variance: float
-    """Of both parts together."""
+    """Variance of both parts together."""
     log_likelihood: float
     log_likelihood_0: float
     """Without the rows, at h2 = 0."""

@@ -35,7 +35,7 @@ class SpectralComponents:
     rank: NDArray[np.intp]
     """Number of energies that can be told from 0 at a frequency, (frequencies,)."""
     scores: C128
-    """Of the blocks, (frequencies, blocks, k); their squares sum to the energies."""
+    """Scores of the blocks, (frequencies, blocks, k); their squares sum to the energies."""
     coefficients: C128
     """C of the original samples, (frequencies, n, k), 0 where the energy is: modes phi = X_c' C, and a block's row of A_f X is scores phi'."""
     starts: NDArray[np.intp]
@@ -45,7 +45,7 @@ class SpectralComponents:
     amplification: float
     """See `dpca.derived.gram`."""
     fourier: C128
-    """Of a block's rows in its sum at each frequency, (frequencies, block)."""
+    """Coefficients of a block's rows in its sum at each frequency, (frequencies, block)."""
 
     def blocks_of(self, rows: Matrix) -> C128:
         """A_f B_f for rows B_f, (frequencies, rows, k): the Fourier sums of the blocks, (frequencies, blocks, k)."""

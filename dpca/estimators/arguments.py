@@ -18,7 +18,7 @@ KINDS: dict[str, tuple[type, str]] = {
     "str": (str, "text"),
     "bool": (bool, "True or False"),
 }
-"""What annotations of one type mean, and how they are called."""
+"""Types by the annotation that stands for them, with their words."""
 
 
 def checked(of: Class) -> Class:

@@ -104,7 +104,7 @@ class Made:
     """With what was measured of them."""
     arrays: Arrays
     name: str
-    """Of their group."""
+    """Name of their group."""
     side: int | None = None
     """Which of the sides of an analysis of two groups of features is meant; None for all."""
 

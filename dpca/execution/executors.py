@@ -43,13 +43,13 @@ ABANDON_SECONDS = 8.0
 NO_WORKERS = "distributed.scheduler.no-workers-timeout"
 """Dask's own setting: how long a task may wait where no worker is there; null, its default, is for ever."""
 SHARE = 0.6
-"""Of a worker's memory limit, what spans may take: there Dask begins to spill by default, at 80 % it pauses a worker, at 95 % it ends it."""
+"""Share of a worker's memory limit that spans may take: there Dask begins to spill by default, at 80 % it pauses a worker, at 95 % it ends it."""
 BELOW = 0.9
-"""Of the share at which a worker is paused or ended, where that is set lower."""
+"""Share of the limit at which a worker is paused or ended that spans may take, where that is set lower."""
 LATE_SECONDS = 2.0
 """How late the event of a task that was cancelled may come."""
 ASKED_VERSION = "__import__('dpca').__version__"
-"""What tells the version of dpca, where there may be none: a function of dpca could not be sent there."""
+"""Expression for the version of dpca, where there may be none: a function of dpca could not be sent there."""
 PREFIX = "dpca/"
 """How the names of all topics and locks begin; the identifier of their client follows."""
 

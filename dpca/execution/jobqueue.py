@@ -55,7 +55,7 @@ LOOPBACK = "127.0.0.1:0"
 """The address of dashboards, which show what runs to anyone, without a login."""
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 OF_SCRIPTS = ("scripts and logs", f"Remove it, or choose another {OUTPUT.path}.")
-"""What is kept in the directory beside a result, and what to do where it is another's."""
+"""Contents of the directory beside a result, and the advice where it is another's."""
 REACHED_FROM = "import sys; from distributed.utils import get_ip; print(get_ip(sys.argv[1]))"
 """Prints the address from which this machine reaches another one, chosen as Dask's workers choose theirs."""
 

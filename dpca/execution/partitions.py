@@ -73,7 +73,7 @@ class Collecting(_JobArray):
     """The executor that adds up what others have computed, and computes nothing; it names all missing parts at once."""
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`."""
+        """The result of a stage, as `Executor.run` gives it."""
         assert checkpoint is not None
         work, n_parts, missing = stage.work, stage.work.n_parts, list[tuple[int, str]]()
         (n_added, total), adding = checkpoint.begin(stage.empty), Sum(stage)
@@ -112,7 +112,7 @@ class Partition(_JobArray):
     adds_up = False
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`, for a stage that is complete."""
+        """The result of a stage that is complete, as `Executor.run` gives it."""
         assert checkpoint is not None
         work, n_parts = stage.work, stage.work.n_parts
         n_added, total = checkpoint.begin(stage.empty)

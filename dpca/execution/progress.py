@@ -67,7 +67,7 @@ class Snapshot:
     vitals: Vitals | None = None
     preview: Preview | None = None
     iteration: Mapping[str, Any] | None = None
-    """Of block Krylov: what is certain after the passes so far."""
+    """State of block Krylov: what is certain after the passes so far."""
 
     @property
     def bytes_per_second(self) -> float:

@@ -27,7 +27,7 @@ class Work(ABC):
     """Description that all tasks of a stage share; each task is sent the work restricted to its part."""
 
     writes: tuple[str, ...] = ()
-    """What tasks write, besides the results that they return."""
+    """Arrays that tasks write, besides the results that they return."""
 
     @property
     def read_seconds(self) -> float:

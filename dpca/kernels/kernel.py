@@ -46,7 +46,7 @@ class Kernel(ABC):
     tells_neighbours: ClassVar[bool] = True
     """Whether samples that have nothing in common are a fault of its parameters."""
     if_alone: ClassVar[str] = ""
-    """What to do then, after the sentence that says so."""
+    """Advice for them, after the sentence that says so."""
     by_rows: ClassVar[bool] = True
     """Whether rows of its matrix may be computed without the others."""
 
@@ -65,7 +65,7 @@ class Kernel(ABC):
         return self.positive
 
     def remedy(self, value: float) -> str:
-        """What to choose where a value is not finite."""
+        """Advice where a value is not finite."""
         return f"Choose a smaller {MODEL.gamma} or {MODEL.degree}"
 
     @classmethod

@@ -88,7 +88,7 @@ class Cross:
     """Inner products of new samples with the samples of a fit, over some features; both less the mean of the fit."""
 
     products: F64
-    """Of m new samples with the n samples of the fit, (m, n)."""
+    """Products of m new samples with the n samples of the fit, (m, n)."""
     rows: F64
     """Squared norms of the new samples, (m,); `columns` has those of the fit, (n,)."""
     columns: F64
@@ -96,7 +96,7 @@ class Cross:
     """Products of the new samples with the mean, (m,); `column_mean_product` has those of the fit, (n,)."""
     column_mean_product: F64
     kept: F64
-    """As in `ScoredSamples`, of the new samples, (m,); so is `absent`."""
+    """Field of `ScoredSamples` for the new samples, (m,); so is `absent`."""
     absent: F64
     mean_norm2: float = 0.0
 

@@ -36,11 +36,11 @@ class Dataset:
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
     reference: F64 | None = None
-    """Of dosages: 1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
+    """Samples of dosages whose means and frequencies are taken: 1, else 0, (n_samples,); None for all."""
     regression: Regression | None = None
     """The fit of regressors that is subtracted beside means; None for none."""
     factors: F64 = field(default_factory=lambda: np.ones(0))
-    """What the features of each input are multiplied by, once that is known; empty before."""
+    """Factors of the features of each input, once they are known; empty before."""
     n_folds: int = 0
     """Groups of spans of features that are added up for validation; 0 for none."""
 

@@ -54,7 +54,7 @@ class Summary:
     standard: Standard = field(default_factory=Standard.nothing)
     """Where features are kept: their means and divisors; else of no features."""
     factors: BlockFactors = field(default_factory=lambda: BlockFactors(np.ones(1)))
-    """What the features of each input are multiplied by."""
+    """Factors of the features of each input."""
     divided: bool = False
     """Whether entries of K were divided by other numbers of features than the one of all: some pair of samples lacks some."""
 

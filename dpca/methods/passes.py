@@ -68,7 +68,7 @@ class Pass(Work):
     name: str = ""
     """The name of the group, which the names of its arrays end with; empty for the only one."""
     factor: float = 1.0
-    """What the features of the group are multiplied by, against those of other groups."""
+    """Factor of the features of the group, against those of other groups."""
     stored_dtype: np.dtype[Any] | None = None
     """Type of the stored components; the working dtype if None."""
     weights: FeatureWeights | None = None
@@ -78,7 +78,7 @@ class Pass(Work):
     regression: Regression | None = None
     """The fit of regressors that is subtracted beside means; None for none."""
     reference: F64 | None = None
-    """Of dosages: 1 for the samples whose means and frequencies are taken, else 0; None for all."""
+    """Samples of dosages whose means and frequencies are taken: 1, else 0; None for all."""
     regressors: F64 | None = None
     """Regressors of samples that a fit is applied to, (samples, p), of which it has the coefficients; None for none."""
     n_known: int = 0

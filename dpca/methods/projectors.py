@@ -135,7 +135,7 @@ class ByComponents:
     name: str = "transform"
     """The name of the stage."""
     regressors: F64 | None = None
-    """Of the samples, (samples, p), if the fit subtracts a regression."""
+    """Regressors of the samples, (samples, p), if the fit subtracts a regression."""
     receive_measured: Callable[[slice, ScoredSamples], None] | None = None
     """Called with each group before its scores, and with what belongs to them."""
     run_plan: RunPlan = field(init=False)
@@ -386,9 +386,9 @@ class ByKernel:
     source: Source
     axis: int
     regressors: tuple[F64 | None, F64 | None] = (None, None)
-    """Of the training samples and of the new ones, if the fit subtracts a regression."""
+    """Regressors of the training samples and of the new ones, if the fit subtracts a regression."""
     receive_measured: Callable[[slice, ScoredSamples], None] | None = None
-    """As in `ByComponents`."""
+    """Field of `ByComponents` of the same name."""
     beside: TrainingPlan = field(init=False)
     name: ClassVar[str] = "transform"
 

@@ -67,9 +67,9 @@ class _Steps:
     between: str
     """The array that the pass writes and the sweep reads."""
     pending: tuple[str, ...]
-    """What the sweep writes, until all is written."""
+    """Arrays that the sweep writes, until all is written."""
     final: tuple[str, ...]
-    """The same under their names in the result."""
+    """Their names in the result."""
     finished: bool
     """Whether both had finished before, so that nothing is written."""
 

@@ -61,7 +61,7 @@ class Solved:
     shares: F64 | None = None
     """The share of each group of several in each component, (groups, n_components); None before it is known."""
     judge: Judging | None = None
-    """What block Krylov makes of the second pass; None for other solvers."""
+    """Judge of the second pass of block Krylov; None for other solvers."""
 
     @property
     def attempt(self) -> Attempt:
@@ -182,7 +182,7 @@ class _Choice:
     power: int
     curve: Curve | None = None
     last: tuple[Eigenvalues, Chosen] | None = field(default=None, init=False)
-    """What the last choice was made from, and the choice."""
+    """Eigenvalues of the last choice, and the choice."""
 
     def of(self, eigenvalues: F64, floor: float, _: float) -> int:
         """The number of components."""

@@ -37,13 +37,13 @@ class Curve:
     """Prediction errors by number of components."""
 
     errors: F64
-    """Of all left-out values, relative to their sum of squares about the mean of the kept samples, for k = 0, 1, ...; (most + 1,)."""
+    """Errors of all left-out values, relative to their sum of squares about the mean of the kept samples, for k = 0, 1, ...; (most + 1,)."""
     n_groups: int
     """Groups of features."""
     n_row_folds: int
     """Groups of samples."""
     seed: int
-    """Of their permutation."""
+    """Seed of their permutation."""
 
     @classmethod
     def nothing(cls) -> Self:

@@ -46,7 +46,7 @@ FAR = 100
 CLEAR = 4.0
 """A Ritz value is told from 0 if it is so many times the error of its product."""
 SOLID = 1e-10
-"""Of the largest: smaller Ritz values have too few digits for a pencil, and no eigenvalue is known to be smaller."""
+"""Share of the largest below which Ritz values have too few digits for a pencil, and no eigenvalue is known to be smaller."""
 SHARPENED = 3
 """How often bounds of smaller eigenvalues sharpen those of larger ones."""
 LARGEST_ANGLE = 300.0

@@ -47,7 +47,7 @@ class Certified:
     products: F64
     """Errors of products, relative to the eigenvalue, (n_components,): parts of the bounds that no pass makes smaller."""
     upper: F64
-    """What each eigenvalue is at most, (n_components,)."""
+    """Upper bound of each eigenvalue, (n_components,)."""
     further: F64
     """Ritz values beyond, descending."""
     more: F64

@@ -26,7 +26,7 @@ BI_CROSS_VALIDATION: Rule = "bi_cross_validation"
 """The rule that needs more than the spectrum (`dpca.numerics.bi_cross_validation`)."""
 NOT_MET = "assumption not met"
 NOT_KNOWN = "not known in this precision"
-"""Of a rule that reads eigenvalues which rounding of the products hides."""
+"""Problem of a rule that reads eigenvalues which rounding of the products hides."""
 ROUNDING = 1e-12
 """Largest error of an eigenvalue, relative to the largest one, that is of float64."""
 GRID = 4001

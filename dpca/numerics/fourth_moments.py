@@ -27,7 +27,7 @@ class Loadings:
     """How maps become the columns whose moments are added up."""
 
     scales: F64
-    """What each map is multiplied by, (k,)."""
+    """Factor of each map, (k,)."""
     least: float | None = None
     """With Kaiser's rule, each feature is divided by the root of its communality, the sum of squares of its loadings, and
     left out where that is at most this; None without the rule."""

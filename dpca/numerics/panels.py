@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpca.types import F64
 
 Convention = Literal["plink2", "smartpca", "snprelate"]
-"""What centred dosages of an allele are divided by, by its frequency (`dpca.numerics.dosages`)."""
+"""Divisor of centred dosages of an allele, by its frequency (`dpca.numerics.dosages`)."""
 Spread = Literal["none", "std", "pareto", "range"]
 Scale = Spread | Convention
 Missing = Literal["error", "mean", "drop", "pairwise"]
@@ -41,9 +41,9 @@ class Rules:
     max_missing: float = 1.0
     """Features with a larger share of missing values are left out; one without any value always is."""
     min_minor_allele_frequency: float = 0.0
-    """Of dosages: variants with a rarer minor allele are left out; those without variation always are."""
+    """Frequency in dosages below which variants are left out; those without variation always are."""
     of_reference: bool = False
-    """Of dosages: whether means and frequencies are those of some samples only, so that X_c has a mean over all."""
+    """Whether means and frequencies of dosages are those of some samples only, so that X_c has a mean over all."""
 
     @property
     def convention(self) -> Convention | None:

@@ -22,9 +22,9 @@ class Fit:
     """The fit to the features of a block."""
 
     constant: F64
-    """What was found beside the mean that had been subtracted: rounding, or what missing values make of it, (w,)."""
+    """Remainder beside the mean that had been subtracted: rounding, or what missing values make of it, (w,)."""
     coefficients: F64
-    """Of each regressor, (p, w)."""
+    """Coefficients of each regressor, (p, w)."""
     size: F64
     """The size of the fit's rounding errors over eps, (w,): its root mean square times the root of its number of terms."""
 
@@ -36,7 +36,7 @@ class Regression:
     basis: F64
     """Q, orthonormal, (n, q); the first column is constant."""
     to_coefficients: F64
-    """What makes coefficients of the regressors of those of the other columns of Q, (p, q - 1)."""
+    """Matrix that turns coefficients of the other columns of Q into those of the regressors, (p, q - 1)."""
 
     @property
     def n_parameters(self) -> int:

@@ -39,9 +39,9 @@ class Rotating:
     normalize: bool = True
     """Kaiser's rule for varimax and promax: each feature counts the same, whatever its communality."""
     power: float = 4.0
-    """Of the loadings in the target of promax."""
+    """Power of the loadings in the target of promax."""
     algorithm: Algorithm = "parallel"
-    """Of FastICA: all components at once, or one after another (deflation)."""
+    """Algorithm of FastICA: all components at once, or one after another (deflation)."""
 
     @property
     def of_loadings(self) -> bool:

@@ -15,7 +15,7 @@ from dpca.types import F64
 THE_SAME = 1e-12
 """A map is the same everywhere where its variance over features is at most this share of its mean square."""
 MOST_SWEEPS = 30
-"""Of Jacobi rotations through all pairs of columns, which converge quadratically."""
+"""Most sweeps of Jacobi rotations through all pairs of columns, which converge quadratically."""
 
 
 def whitening(moments: FourthMoments) -> F64 | None:

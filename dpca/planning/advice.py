@@ -15,7 +15,7 @@ from dpca.sources.base import Layout
 from dpca.units import by, describe_bytes, describe_memory, enough
 
 Forecast = Callable[[RunPlan, int], tuple[Process, ...]]
-"""What every process of a plan holds, called as `forecast(run, threads)`."""
+"""Forecast of what every process of a plan holds, called as `forecast(run, threads)`."""
 
 
 def over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast: Forecast) -> OverBudgetError:

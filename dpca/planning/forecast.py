@@ -40,7 +40,7 @@ class Rates:
     write: float
     """Per byte to the disk of the result, or to scratch if a copy is written there."""
     eigensolve: float
-    """Of the whole eigensolve: the time of a smaller matrix, times the cube of the ratio of sizes."""
+    """Seconds of the whole eigensolve: the time of a smaller matrix, times the cube of the ratio of sizes."""
     again: float = 0.0
     """Per value: its share of the products of a later pass of block Krylov."""
 

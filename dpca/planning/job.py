@@ -91,7 +91,7 @@ class Job:
 
     @property
     def second_pass(self) -> str | None:
-        """What a second pass over the data computes; None without one."""
+        """Name of the second pass over the data; None without one."""
         return second_pass(self.run_plan.plan, self.components)
 
     @property

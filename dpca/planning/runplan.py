@@ -143,7 +143,7 @@ class InputPlan:
 
 
 TOGETHER, MANY = 64, 8
-"""Of MANY times so many spans or more, TOGETHER are added up first: on a cluster by workers, so that the client adds that many times less."""
+"""Spans that are added up first, where there are MANY times as many or more: on a cluster by workers, so that the client adds that many times less."""
 
 
 @dataclass(frozen=True)

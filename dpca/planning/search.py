@@ -77,7 +77,7 @@ SMALL_CHUNK_BYTES = 2**18
 SLAB_WIDTH, LARGEST_SLAB_BYTES = 4096, 256 * 2**20
 """A slab is at least one panel wide, so that adding up its product is cheap, unless that takes more than 256 MiB."""
 PRODUCT_SLAB_BYTES = 32 * 2**20
-"""Of a slab that is multiplied with a block of vectors: wide enough that adding up m x l products is cheap."""
+"""Size of a slab that is multiplied with a block of vectors: wide enough that adding up m x l products is cheap."""
 SLAB_SHIFTS = (0, 2, 4, 6)
 """Right shifts of the slab size to try: the full size, a quarter of it, and so on."""
 THREADED_EIGENSOLVE = 1000

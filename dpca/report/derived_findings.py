@@ -28,7 +28,7 @@ MOST_ANALYSES = 20
 MOST_FIGURES = 32
 """Largest number of maps in a report, of all analyses and groups of features together; each analysis with figures has one."""
 PIXELS = 160
-"""As `findings.PIXELS`: a report of derived analyses has more maps than that of a run."""
+"""Pixels of a map, fewer than `findings.PIXELS`: a report of derived analyses has more maps than that of a run."""
 REAL = 1e-2
 """A complex map whose imaginary part is below this share of its largest value is drawn as a real one: nobody would see the rest."""
 _PER = re.compile(r"1 / \((?:([0-9.e+-]+) )?(.+)\)")
@@ -74,7 +74,7 @@ class SpectrumShown:
     digits: F64
     reliable: NDArray[np.bool_]
     residuals: Sequence[float | None]
-    """Of the maps, (k,); empty where there are none."""
+    """Residuals of the maps, (k,); empty where there are none."""
     turns: F64 | None
     """Rows in which complex scores turn once, weighted by their squared amplitude, (k,); None of real ones."""
 

@@ -24,7 +24,7 @@ class DrawnIntervals:
     shares: F64
     """Limits of the shares of the variance, (2, k); NaN where there are none."""
     angles: F64
-    """Of each draw, in degrees, (draws, k)."""
+    """Angles of each draw, in degrees, (draws, k)."""
     congruence: F64
     """Its median, (k,)."""
 

@@ -139,9 +139,9 @@ class DrawnAxis:
     time: Mapping[str, Any] | None = None
     """Attributes of the coordinate, if its numbers are dates."""
     names: tuple[str, ...] = ()
-    """Of its entries, where these are text, and few."""
+    """Names of its entries, where these are text, and few."""
     units: str = ""
-    """Of the coordinate."""
+    """Units of the coordinate."""
     downward: bool = False
     """Whether the coordinate grows downward, as depth and pressure do (CF conventions, 4.3)."""
 
@@ -222,7 +222,7 @@ class Picture:
     step: tuple[int, ...]
     """Number of features in a pixel along each axis shown."""
     title: str = ""
-    """What is the entry called that it is of, where entries of an axis have pictures of their own."""
+    """Name of the entry that it shows, where entries of an axis have pictures of their own."""
     cut: bool = False
     """Whether it is cut through the middle of an axis."""
 
@@ -469,7 +469,7 @@ def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:
 
 
 Scaling = Callable[[tuple[int, ...], tuple[slice, ...]], Any]
-"""What the values of a component, by its index, are multiplied by in a box of features."""
+"""Factors of the values of a component, by its index, in a box of features."""
 
 
 def components(result: Result, count: int) -> list[Component]:

@@ -48,7 +48,7 @@ class Region:
     start: int
     """In base pairs."""
     share: float
-    """Of the component's squared loadings."""
+    """Share of the component's squared loadings."""
     of_variants: float
     """Its share of the variants."""
 

@@ -26,7 +26,7 @@ SHAPES: tuple[Shape, ...] = ("circle", "square", "triangle", "diamond", "inverte
 """All have an area, which is what is coloured."""
 DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotdash", "dotted")
 NO_VALUE = "#9a9a9a"
-"""Of pixels without any value; a value near 0 is white."""
+"""Colour of pixels without any value; a value near 0 is white."""
 COLOR_MAPS = {
     # RdBu of ColorBrewer, reversed.
     "diverging": (
@@ -64,9 +64,9 @@ class Scale:
     whole: bool = False
     """Only whole numbers are marked."""
     marks: Mapping[float, str] = field(default_factory=dict)
-    """What is marked instead of round numbers, where at least two of these are in sight."""
+    """Marks instead of round numbers, where at least two of them are in sight."""
     names: Mapping[float, str] = field(default_factory=dict)
-    """What is marked then, where fewer of the `marks` are."""
+    """Marks where fewer of the `marks` are in sight."""
     marked: bool = True
     together: str = ""
     """Axes with the same word here move together."""
@@ -123,7 +123,7 @@ class Boxes:
     color: str = COLORS[0]
     label: str = ""
     hatch: str = ""
-    """Of several boxes of one colour; empty or one of HATCHES."""
+    """Hatch that tells boxes of one colour apart; empty or one of HATCHES."""
 
 
 HATCHES = ("", "/", ".", "x")
@@ -170,11 +170,11 @@ class Image:
     """The values of the first and the last colour."""
     colors: Colors = "diverging"
     title: str = ""
-    """Of the bar of colours."""
+    """Title of the bar of colours."""
     bar: bool = True
     """Whether there is a bar of colours beside the panel."""
     marks: tuple[float, ...] = ()
-    """What is marked along this bar."""
+    """Marks along this bar."""
     adjustable: bool = False
     """Whether readers may set how far its colours go."""
     faint: F64 | None = None
@@ -234,12 +234,12 @@ class Figure:
     """Panels in rows."""
 
     name: str
-    """What no other figure of the page is called."""
+    """Name that no other figure of the page has."""
     kind: str
-    """What other figures of the same kind are called, too; the first of each is drawn as a static picture, also."""
+    """Name that other figures of the same kind have, too; the first of each is drawn as a static picture, also."""
     panels: tuple[tuple[Panel, ...], ...]
     height: float = 280
-    """Of a row of panels without a ratio of their own, in pixels."""
+    """Height of a row of panels without a ratio of their own, in pixels."""
     width: float = 640
     """The largest that is of use, in pixels."""
     table: str = ""
@@ -255,9 +255,9 @@ class Labels:
     names: tuple[str, ...]
     """Different labels, in order."""
     codes: NDArray[np.int64]
-    """Of each row the number of its label, (rows,)."""
+    """Number of the label of each row, (rows,)."""
     numbers: F64 | None = None
-    """Of each row its label, where labels are numbers, and many: a colour follows from it, (rows,)."""
+    """Label of each row, where labels are numbers, and many: a colour follows from it, (rows,)."""
 
     @classmethod
     def of(cls, labels: NDArray[Any]) -> Labels:
@@ -273,7 +273,7 @@ class Table:
     """Rows that several figures show, such as samples."""
 
     word: str
-    """What a row is."""
+    """Word for a row."""
     names: tuple[str, ...]
     columns: Mapping[str, F64]
     """(rows,) each."""

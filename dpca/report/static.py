@@ -42,9 +42,9 @@ from dpca.report.marks import (
 from dpca.types import F64
 
 MOST_POINTS = 1500
-"""Of more points, or of longer lines, every k-th is drawn."""
+"""Number of points above which every k-th is drawn, also of lines."""
 MARGIN = 0.04
-"""Of what is drawn, on each side of it."""
+"""Share of a drawing that is left free on each side of it."""
 LEFT, RIGHT, TOP, BOTTOM, BAR = 70, 12, 20, 38, 62
 """Pixels around the area between the axes; and for a bar of colours."""
 LETTER = 6.2

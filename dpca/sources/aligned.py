@@ -19,7 +19,7 @@ from dpca.sources.variants import Variants
 from dpca.sources.view import View, ViewReader
 
 UNKNOWN = ("0", ".", "")
-"""What stands for an allele that nobody has, in a .bim or a VCF."""
+"""Marks of an allele that nobody has, in a .bim or a VCF."""
 SPREAD = 4
 """Variants are read together where they lie among at most this many times as many."""
 
@@ -29,7 +29,7 @@ class Matching:
     """Where the variants of a reference are in other data."""
 
     places: NDArray[np.int64]
-    """Of each variant of the reference, its number in the other data; -1 where it is not there, (d,)."""
+    """Number of each variant of the reference in the other data; -1 where it is not there, (d,)."""
     swapped: NDArray[np.bool_]
     """Where the other allele is counted there, (d,)."""
     n_other: int

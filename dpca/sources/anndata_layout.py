@@ -21,7 +21,7 @@ OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
 """Names of the axes of such a matrix: AnnData's own words for the labels along them."""
 _MATRIX = re.compile(r"(?P<root>|.*?/)(?:X|layers/[^/]+|(?P<raw>raw/)X)")
 _MATRICES = re.compile(r"(?P<root>|.*?/)(?:X|(?P<beside>layers|raw|obs|var|obsm|varm|obsp|varp|uns)/.*)")
-"""What an AnnData container holds; all but X stands beside X."""
+"""Matrices of an AnnData container; all but X stand beside X."""
 _BOUNDS = re.compile(r"(?P<group>|.*/)(?:(?P<of>[^/]+)_(?:bnds|bounds|vertices)|bounds_(?P<name>[^/]+))", re.IGNORECASE)
 """Customary names of bounds of cells, where no coordinate says that they are its own; bounds_lon of NEMO is of nav_lon."""
 _PLACES = re.compile(r"degrees?_?(north|east|n|e)", re.IGNORECASE)

@@ -83,7 +83,7 @@ class Layout:
     of_calls: bool = False
     """Whether values are dosages of calls of alleles, with codes below -1 for calls that are none."""
     remarks: tuple[str, ...] = ()
-    """What to know of its storage before a run, in sentences."""
+    """Remarks on its storage before a run, in sentences."""
     n_stored: int | None = None
     """Number of samples in storage, where some of them were chosen."""
 
@@ -357,7 +357,7 @@ class Source(ABC):
 
     layout: Layout
     notes: tuple[str, ...] = ()
-    """What the user must know about it, in sentences."""
+    """Notes for the user about it, in sentences."""
     chosen: NDArray[np.int64] | None = None
     """The numbers in storage of the samples, where some of them were chosen."""
 

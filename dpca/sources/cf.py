@@ -28,7 +28,7 @@ NETCDF_FILL: Mapping[str, float] = {
     "f4": 9.969209968386869e36,
     "f8": 9.969209968386869e36,
 }
-"""What netCDF stores where nothing was written and no _FillValue is given (netcdf.h, NC_FILL_...). Bytes are left out, since
+"""Values that netCDF stores where nothing was written and no _FillValue is given (netcdf.h, NC_FILL_...). Bytes are left out, since
 each may be a value of its own."""
 
 

@@ -19,7 +19,7 @@ from dpca.sources.finding import LabelledAxis
 from dpca.system import regular
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""What separates the columns of a table, by the suffix of its file."""
+"""Separator of the columns of a table, by the suffix of its file."""
 OTHERS = {";": "semicolon", "\t": "tab", ",": "comma"}
 """Signs that may separate columns in a file whose suffix says otherwise."""
 MARKED_ROWS = 2**13

@@ -64,7 +64,7 @@ class Vector:
     parts: Parts
     secrets: Secrets = field(default_factory=Secrets)
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Of the array, those that say what its values mean; empty where they are not known."""
+    """Attributes of the array that say what its values mean; empty where they are not known."""
 
     def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
         """A part, or all for `...`."""

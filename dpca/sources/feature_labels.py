@@ -29,9 +29,9 @@ class FeatureLabels:
     """The number of the group of each feature, along the feature axes, or along one of them."""
 
     names: tuple[str, ...]
-    """Of the groups, in the order in which they first occur."""
+    """Names of the groups, in the order in which they first occur."""
     numbers: NDArray[np.integer[Any]]
-    """Of the group, with one axis for each feature axis; of length 1 where the group does not change along it."""
+    """Number of the group, with one axis for each feature axis; of length 1 where the group does not change along it."""
     shape: tuple[int, ...]
     """Lengths of the feature axes."""
     origin: tuple[int, ...] = ()

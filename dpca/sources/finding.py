@@ -32,7 +32,7 @@ class LabelledAxis:
     """The values of a coordinate, by which samples are found."""
 
     name: str
-    """Of the coordinate, in errors."""
+    """Name of the coordinate, in errors."""
     values: NDArray[Any]
     """(n,)"""
     attributes: Mapping[str, Any]

@@ -16,7 +16,7 @@ from dpca.settings import INPUT
 from dpca.system import regular
 
 HEAD_BYTES = 2**12
-"""As much is read of a table to know whether it has a header."""
+"""Size of the part of a table that is read to know whether it has a header."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class _Format:
     command: str
     """A statement of Python, or a command of PLINK 2; words in capitals stand for paths and options (`_words`)."""
     then: str = ""
-    """What else to know, as a sentence."""
+    """Further advice, as a sentence."""
 
 
 def _saved(module: str, values: str) -> str:

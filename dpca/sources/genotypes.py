@@ -31,7 +31,7 @@ COPIES = 2
 ROUNDING = 1e-6
 """Dosages that were packed or imputed may be so much below 0 or above 2."""
 MISSING, NOT_DIPLOID, MULTIALLELIC = -1, -2, -3
-"""What stands in place of a dosage."""
+"""Marks in place of a dosage."""
 Multiallelic = Literal["error", "leave_out", "count"]
 """Calls of a third allele are refused; variants with more than two alleles have no dosage; or all alleles but the first count alike."""
 DIMS = ("sample", "variant")

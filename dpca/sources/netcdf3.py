@@ -32,7 +32,7 @@ MAGICS = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 HEADER_BYTES = 2**23
 """Most bytes of a header: one of ten thousand variables has two million."""
 MOST_AXES = 64
-"""As many as NumPy has."""
+"""Most axes, which NumPy has, too."""
 TYPES = tuple(map(np.dtype, ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")))
 """From type 1 on: byte, char, short, int, float, double; those of CDF-5 alone are unsigned, or have 64 bits."""
 N_CLASSIC_TYPES = 6

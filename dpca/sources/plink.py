@@ -26,7 +26,7 @@ MAGIC, BY_VARIANT = b"\x6c\x1b", 1
 HEADER_BYTES = 3
 IN_A_BYTE = 4
 NOBODY = "0"
-"""What stands for a parent who is not known."""
+"""Mark of a parent who is not known."""
 DOSAGES = np.array([2, MISSING, 1, 0], np.int8)
 """Copies of the first allele of the .bim by code: 00, 01, 10, 11 (PLINK 1.9 file format reference, .bed)."""
 TABLE = DOSAGES[(np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3].copy().view(np.uint32)[:, 0]
@@ -42,7 +42,7 @@ class People:
     ids: Texts
     """Ids within the family, (n,)."""
     names: Texts
-    """What tells people apart: their ids; where these repeat in several families, family:id, (n,)."""
+    """Names that tell people apart: their ids; where these repeat in several families, family:id, (n,)."""
     founders: NDArray[np.bool_]
     """Whose father and mother are both 0, (n,)."""
 

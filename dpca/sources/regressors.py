@@ -32,12 +32,12 @@ class Times:
     """The times of samples."""
 
     name: str
-    """Of the data, in errors."""
+    """Name of the data, in errors."""
     numbers: F64 | None
     """In units of the attributes, if these are of time; None where samples have names."""
     attributes: Mapping[str, Any]
     dates: list[str] | None
-    """As ISO 8601 writes them; None where they are plain numbers, or names."""
+    """Dates as ISO 8601 writes them; None where they are plain numbers, or names."""
 
 
 def times_of(groups: Sequence[FeatureGroup], key: str) -> Times:

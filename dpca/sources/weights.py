@@ -28,7 +28,7 @@ class Field:
     axes: tuple[int | None, ...]
     """For each feature axis the axis of the source; None where the source has none, or one of length 1."""
     invert: bool = False
-    """Of a mask: whether features are left out where it is true, instead of used."""
+    """Whether features are left out where a mask is true, instead of used."""
 
     @classmethod
     def of(cls, source: Source, shape: Sequence[int], dims: Sequence[str | None], key: str) -> Self:

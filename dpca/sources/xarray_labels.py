@@ -18,7 +18,7 @@ from xarray.core.indexing import ExplicitlyIndexed
 from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, Auxiliary, Coordinate, Parts
 
 BLOCK_BYTES = 4 * 2**20
-"""Of a block of values that a file has in one piece."""
+"""Size of a block of values that a file has in one piece."""
 
 
 def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate], tuple[Auxiliary, ...]]:

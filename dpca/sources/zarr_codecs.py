@@ -94,7 +94,7 @@ class _Bounded(BytesBytesCodec):
     codec: Any
     """The codec of zarr."""
     numcodec: Any
-    """The same codec in numcodecs."""
+    """This codec in numcodecs."""
     before: tuple[Codec, ...]
     """The codecs applied before it: the one that turns values into bytes, then codecs of bytes."""
     is_fixed_size = False

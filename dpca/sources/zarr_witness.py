@@ -28,7 +28,7 @@ LISTED_CHUNKS, SENT_CHUNKS = 1_000_000, 10_000
 PROBED_CHUNKS = 16
 """Chunks of a store that is not local that are looked for, evenly spaced, until one is there."""
 _SEEN: set[tuple[str, Witness]] = set()
-"""What was found to be there in this process: the store, and what is in it."""
+"""Witnesses that were found in this process: the store, and its contents."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ class AppliedResult:
     path: Path
     arrays: Arrays
     _place: tuple[int, int] | None
-    """Of the directory when it was opened."""
+    """Device and number of the directory when it was opened."""
     labels: None = None
-    """As of a result; there are none."""
+    """Labels, which a result may have; there are none."""
 
     @property
     def name(self) -> str:

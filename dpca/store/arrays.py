@@ -25,7 +25,7 @@ SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio",
 """Arrays with a value for each component."""
 SAMPLE, GROUP = "sample", "group"
 REGRESSION, REGRESSORS = "regression", "regressors"
-"""What was subtracted beside means: coefficients (regressor, features...), of these regressors (sample, regressor)."""
+"""Names of what was subtracted beside means: coefficients (regressor, features...), of these regressors (sample, regressor)."""
 CONVENTION = "convention_eigenvalues"
 """Eigenvalues as the program prints them whose convention scales dosages."""
 FAMILY = "sample_family"
@@ -51,7 +51,7 @@ def stage_of(name: str, group: str) -> str:
 
 
 _OF_FEATURES = "feature_"
-"""What the name of a feature axis begins with that is one of dpca's own: component, sample, group."""
+"""Beginning of the name of a feature axis that would be one of dpca's own: component, sample, group."""
 
 
 @dataclass(frozen=True)

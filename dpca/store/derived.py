@@ -20,7 +20,7 @@ class StoredAnalysis(Mapping[str, Stored]):
     name: str
     certificate: dict[str, Any]
     all_arrays: Arrays
-    """Of all analyses."""
+    """Arrays of all analyses."""
 
     @property
     def kind(self) -> str:

@@ -31,7 +31,7 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
 )
 REPORT, TRAINING = "report.html", "training.zarr"
 RUN_KIND, DERIVED = "run", "derived"
-"""What a manifest describes: a run, or analyses derived from one."""
+"""Kinds of manifests: of a run, or of analyses derived from one."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
 OF_LAST_PASS = ("components*", "rotated_*", "left_vectors*")
 """Names of arrays that a run which goes on computes again."""
@@ -47,7 +47,7 @@ OF_FILES = {
     **dict.fromkeys((".eigenvec", ".eigenval"), "plink"),
     **dict.fromkeys((".mat", ".parquet", ".zip", ".html"), ""),
 }
-"""What names of files end with, and the format that dpca export calls so; empty where it has none."""
+"""Endings of names of files, and the format that dpca export calls so; empty where it has none."""
 
 
 class ResultDirectory:

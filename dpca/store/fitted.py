@@ -21,7 +21,7 @@ class Fitted:
     weights: Any
     components: Any
     factor: float = 1.0
-    """What all weights are multiplied by: the factor of a group of features against others."""
+    """Factor of all weights: that of a group of features against others."""
     regression: Any = None
     """Coefficients of regressors, (p, features...), whose fit is subtracted beside the mean; None for none."""
 

@@ -75,7 +75,7 @@ class Receipt:
 
     number: int
     damage: str | None = None
-    """What was wrong with the arrays that its task had written, if it was computed again for that."""
+    """Damage of the arrays that its task had written, if it was computed again for that."""
     found: Any = None
     """The part itself, if this process still has it in memory; it is not pickled."""
 

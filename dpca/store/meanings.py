@@ -117,7 +117,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "component": ("number of the component, from 1 on", ONE),
     "rotated_component": ("number of the rotated component, from 1 on", ONE),
 }
-"""Of arrays by name; those of one of several groups of features have its name behind it: mean_NAME."""
+"""Meanings of arrays by name; those of one of several groups of features have its name behind it: mean_NAME."""
 
 _NOT_DURATIONS = {
     "seconds": "s",

@@ -45,7 +45,7 @@ RESERVED_DIMS = frozenset(
 )
 RESTORE = "Restore it, or make the result again (dpca run --overwrite, or fit)."
 LARGE_BYTES = 2**26
-"""Of larger arrays it is looked whether their chunks are there before they are read."""
+"""Size from which it is looked whether the chunks of an array are there before they are read."""
 MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})
 """Not written without centering, scaling or weights: then they read as their fill values 0, 1 and 1."""
 

@@ -24,7 +24,7 @@ from dpca.system import regular
 FILE, DIRECTORY = 0o664, 0o775
 """The most that a file and a directory allow, whatever the umask of the process: never that all users write."""
 OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
-"""Of what is for its user alone."""
+"""Modes of what is for its user alone."""
 
 
 class Disk:

@@ -1,4 +1,4 @@
-"""What analyses with a spectrum of components share: the form of their answers, and their section of a report."""
+"""Analyses with a spectrum of components: the form of their answers, and their section of a report."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from dpca.types import F64
 PIXELS = 400
 """Most rows and columns of the image of distances."""
 BLOCK_BYTES = 2**24
-"""Of distances that are read at a time."""
+"""Size of the distances that are read at a time."""
 
 
 class Distances(Kind):

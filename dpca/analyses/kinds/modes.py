@@ -1,4 +1,4 @@
-"""What both kinds of dynamic modes share: the form of their answers, and their section of a report."""
+"""Both kinds of dynamic modes: the form of their answers, and their section of a report."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Mode:
 
     numbers: tuple[int, ...]
     eigenvalue: complex
-    """Of a step of the rows; that of the pair whose frequency is above 0."""
+    """Eigenvalue of a step of the rows; that of the pair whose frequency is above 0."""
     frequency: float
     """Per unit, 0 or above."""
     growth: float

@@ -1,4 +1,4 @@
-"""What analyses of two groups of features against each other share: their answer, their maps, and their section of a report."""
+"""Analyses of two groups of features against each other: their answer, their maps, and their section of a report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ P_VALUES = {
     "p_value": "of the sum of {statistic}, by {permutations} permutations of the rows of the second group",
     "p_value_of_first": "of the first correlation, by {permutations} permutations of the rows of the second group",
 }
-"""Of a pair of groups: names of arrays and entries of the certificate, and what they are."""
+"""Names of arrays and entries of the certificate of a pair of groups, and their meanings."""
 
 
 class OfTwo(Kind):
@@ -46,7 +46,7 @@ class OfTwo(Kind):
     matrices = 11
     has_maps = centred = True
     statistic: ClassVar[str]
-    """What the p value is that of the sum of."""
+    """The numbers whose sum the p value is about."""
 
     groups: Annotated[list[Text], Field(min_length=2, max_length=2, description="Names of the two groups of features.")]
     n_components: Components = AUTO
@@ -55,7 +55,7 @@ class OfTwo(Kind):
 
     @classmethod
     def first(cls, value: float, rows: Samples) -> str:
-        """What the first pair has, in words."""
+        """The first pair, in words."""
         return f"correlation {value:.4g}"
 
     @classmethod
@@ -141,7 +141,7 @@ def maps_of_pair(chain: Chain, groups: tuple[Group, Group], found: Pair) -> Maps
 
 
 def of_chance(count: int) -> str:
-    """What permutations suppose, in words; empty for none."""
+    """The assumption of permutations, in words; empty for none."""
     if not count:
         return ""
     return "permutations suppose that rows can be exchanged: of rows that follow each other in time, which are alike, p values are too small"

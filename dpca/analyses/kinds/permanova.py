@@ -23,7 +23,7 @@ BY = Field(
     description="A part of the samples' dates, or a label for each sample of the result: {uri, array, column}. Each group needs two rows."
 )
 SOURCES = ("between", "within", "total")
-"""Of sums of squares."""
+"""Sources of sums of squares."""
 
 
 class Permanova(Kind):

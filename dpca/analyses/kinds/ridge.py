@@ -150,7 +150,7 @@ class Ridge(Kind):
 
 
 def at_the_end(alphas: F64, chosen: int, smallest: float) -> str:
-    """What has to be said where the best of several alphas is the first or the last; one that penalizes no direction by a hundredth is as 0."""
+    """Caveat where the best of several alphas is the first or the last; one that penalizes no direction by a hundredth is as 0."""
     if len(alphas) < 2 or 0 < chosen < len(alphas) - 1 or alphas[chosen] < smallest / 100:
         return ""
     if chosen:
@@ -159,7 +159,7 @@ def at_the_end(alphas: F64, chosen: int, smallest: float) -> str:
 
 
 def beforehand(rows: Samples) -> str:
-    """What has to be said of rows that others were used for, also the one that is left out."""
+    """Caveat about rows that others were used for, also the one that is left out."""
     if not (words := of_all_rows(rows)):
         return ""
     return f"operators ({words}) were made of all rows before one was left out, so that its prediction knows a little of it"

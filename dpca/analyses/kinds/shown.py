@@ -1,4 +1,4 @@
-"""What sections of reports share: scores over their coordinate, and words."""
+"""Parts of sections of reports: scores over their coordinate, and words."""
 
 from __future__ import annotations
 

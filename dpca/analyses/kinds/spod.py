@@ -32,7 +32,7 @@ from dpca.store.stored import Stored
 from dpca.types import F64
 
 MOST_MODES = 4
-"""Of spectral components, whose spectra are drawn."""
+"""Most spectral components whose spectra are drawn."""
 STANDS_OUT = 2.0
 """A peak is so many times as high as the lowest point between it and a higher one."""
 PEAKS = 3

@@ -21,7 +21,7 @@ from dpca.settings import MODEL
 from dpca.types import F64
 
 BLOCK_BYTES = 2**22
-"""Of a slab, so much in working precision is in hand at a time: it stays in the cache for both products."""
+"""Part of a slab in working precision that is in hand at a time: it stays in the cache for both products."""
 
 
 @dataclass

@@ -79,7 +79,7 @@ class GroupedMatrices:
     """The matrices of all groups, in their order."""
 
     sums: tuple[Accumulator, ...]
-    """What K is the sum of: the named groups; where there is but one of these, the folds, if there are any."""
+    """Summands of K: the named groups; where there is but one of these, the folds, if there are any."""
     folds: tuple[Accumulator, ...] = ()
     """The folds beside several named groups."""
     of_folds: bool = False

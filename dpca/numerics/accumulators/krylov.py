@@ -35,7 +35,7 @@ GAP = 1e-6
 GROWTH = 1.25
 """By how much a space grows between two looks at its Ritz pairs."""
 SHARE = 1 / 3
-"""Of the time that all eigenvalues take: measured at 10,000 x 10,000 on white noise; where eigenvalues decay, 1 / 8."""
+"""Share of the time that all eigenvalues take: measured at 10,000 x 10,000 on white noise; where eigenvalues decay, 1 / 8."""
 ROUNDING = 4 * EPS
 """A residual, relative to the largest eigenvalue, that more dimensions do not make smaller."""
 LARGE = 3000
@@ -52,7 +52,7 @@ class Leading:
     eigenvalues: F64
     """Descending, (j,), j > k; all positive."""
     vectors: F64
-    """Of the first k, (m, k), orthonormal."""
+    """Vectors of the first k, (m, k), orthonormal."""
     smallest: float
     """The smallest Ritz value, which the smallest eigenvalue does not exceed."""
 

@@ -107,7 +107,7 @@ class FeatureTally:
     """Sum of squares of what the rounding of fits that were subtracted is relative to."""
     counts: Counts = field(default_factory=Counts)
     _upper: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32), repr=False, compare=False)
-    """Of the span in hand, counts that are not in `absent` yet: above the diagonal, flattened. Empty if there are none."""
+    """Counts of the span in hand that are not in `absent` yet: above the diagonal, flattened. Empty if there are none."""
 
     @classmethod
     def empty(cls, n_samples: int, n_columns: int = 0, pairs: bool = False) -> Self:
