@@ -448,5 +448,5 @@ def test_frequencies_count_as_so_many_samples_in_errors_and_what_is_left():
     repeated = PCA(3).fit(np.repeat(x, times, axis=0))
     left = found.spectrum.projection_error[-1] / (8 - 3)
     np.testing.assert_allclose(left, repeated.noise_variance_)
-    with pytest.raises(ConfigError, match="weights of samples are not defined for n_components: mle"):
+    with pytest.raises(ConfigError, match="weights of samples are not defined for model.n_components: mle"):
         decompose_array_checked(x, SampleWeights(times.astype(float)), "mle")

@@ -47,8 +47,13 @@ def test_a_fit_with_a_rotation_is_saved_and_loaded_and_fitted_anew_without():
 
 
 def test_a_rotation_that_there_is_not_is_refused_with_those_that_there_are():
-    for wrong in ("oblimin", {"kind": "varimax", "powr": 3}, 4, {"kind": "promax", "power": 1}):
-        with pytest.raises(ConfigError, match="'varimax', 'promax', 'fastica' or 'jade'"):
+    for wrong, said in (
+        ("oblimin", "rotation.kind is 'oblimin', but 'varimax', 'promax', 'fastica' or 'jade'"),
+        ({"kind": "varimax", "powr": 3}, "unknown key rotation.powr .*\nDid you mean rotation.power"),
+        (4, "rotation is 4, but a mapping of keys .*\nPass rotation="),
+        ({"kind": "promax", "power": 1}, "rotation.power is 1, but greater than 1"),
+    ):
+        with pytest.raises(ConfigError, match=said):
             PCA(4, rotation=wrong).fit(mixture((40, 500)))
 
 

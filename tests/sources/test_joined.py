@@ -180,9 +180,9 @@ def test_chunks_of_features_that_differ_are_read_together_and_said(capsys):
     assert "chunks of 5 x 3 x 4 in x1.zarr and of 5 x 3 x 3 in x0.zarr do not end together: 5 x 3 x 8 are read" in said
 
 
-def refusal(*uris, axis=0, **how):
+def refusal(*uris, axis=0, gaps="error", **how):
     with pytest.raises(InputError) as caught:
-        open_joined(uris, axis, opened=partial(open_source, **how))
+        open_joined(uris, axis, gaps, opened=partial(open_source, **how))
     assert caught.value.remedy
     return caught.value.message
 
