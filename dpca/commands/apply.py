@@ -20,6 +20,8 @@ from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
+from dpca.genotypes.aligned import AlignedSource
+from dpca.genotypes.variants import Variants
 from dpca.methods.alleles import found_shares, shrinkage_of, variants_of
 from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.methods.projectors import (
@@ -44,7 +46,6 @@ from dpca.planning.search import side_by_side
 from dpca.settings import INPUT, OUTPUT
 from dpca.slabs import TILE_BYTES, Cuts
 from dpca.sources import Source, expanded, list_arrays
-from dpca.sources.aligned import AlignedSource
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.finding import LabelledAxis
@@ -206,7 +207,7 @@ def _new_samples(where: Input, fit: Result) -> FeatureGroup:
     source = where.open()
     axis, _ = _samples_of(source, where)
     reference = variants_of(fit)
-    if source.variants is not None:
+    if source.about(Variants) is not None:
         if reference is None:
             raise InputError(
                 f"{fit.name}: keeps no record of the alleles of its variants, so that it can't be told whether {source.layout.name} counts the same",

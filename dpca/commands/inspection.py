@@ -12,6 +12,7 @@ import numpy as np
 from dpca.config.inputs import Input
 from dpca.config.model import Model as Asked
 from dpca.errors import DpcaError, InputError
+from dpca.genotypes.variants import Variants
 from dpca.numerics.ladder import BLOCK_KRYLOV, working_dtype
 from dpca.planning.cuts import better_chunks, check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Workers
@@ -141,7 +142,7 @@ def inspect(
         "values": values,
         "latitudes": _latitudes(source, axis),
         "cycle": cycle_of_samples(source, axis),
-        "genotypes": source.variants is not None,
+        "genotypes": source.about(Variants) is not None,
     }
     run_plan: RunPlan | None = None
     try:

@@ -19,6 +19,9 @@ from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
+from dpca.genotypes.choice import chosen_variants, n_listed, not_autosomal
+from dpca.genotypes.plink import People
+from dpca.genotypes.variants import Variants, numbered
 from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.methods.regressed import design_of
@@ -31,10 +34,8 @@ from dpca.settings import INPUT, OUTPUT, PREPROCESS
 from dpca.sources import Source
 from dpca.sources.choice import chosen_samples
 from dpca.sources.feature_labels import FeatureLabels, of_labels, of_ranges
-from dpca.sources.genotypes import chosen_variants, n_listed, not_autosomal, numbered
 from dpca.sources.groups import FeatureGroup, Groups, alone, check_same_samples
 from dpca.sources.labels import LABELS, labels_of, open_values
-from dpca.sources.variants import Variants
 from dpca.sources.weights import FeatureWeights, masked_by, weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.results import Result, open_result
@@ -154,7 +155,11 @@ def _of_variants(
     filters, scale, notes = config.preprocess.filters, config.preprocess.scale, list[str]()
     asked = {name: getattr(filters, name) for name in ("chromosomes", "variants", "min_distance")}
     first = next((name for name, value in asked.items() if value is not None), None)
-    if isinstance(scale, Binomial) and asked["chromosomes"] is None and (known := group.source.variants) is not None:
+    if (
+        isinstance(scale, Binomial)
+        and asked["chromosomes"] is None
+        and (known := group.source.about(Variants)) is not None
+    ):
         others = not_autosomal(known.chromosomes, diploid=scale.binomial == "plink2")
         if others:
             asked["chromosomes"], first = (
@@ -190,7 +195,7 @@ def _of_variants(
 
 def _variants_of(group: FeatureGroup, key: str) -> Variants:
     """Variants of an input."""
-    if (variants := group.source.variants) is None:
+    if (variants := group.source.about(Variants)) is None:
         raise ConfigError(
             f"{key} is set, but of the features of {group.layout.name} no chromosome, position and id are known",
             f"Name a .bim or a table of them in {INPUT.variants}; a .bed and a VCF Zarr have them.",
@@ -289,7 +294,8 @@ def _reference_of(scale: str | Binomial, of: FeatureGroup) -> NDArray[np.float64
     """1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
     if isinstance(scale, str):
         return None
-    founders = of.source.founders
+    people = of.source.about(People)
+    founders = None if people is None else people.founders
     if scale.reference is None:
         if scale.binomial == "plink2" and founders is not None and not founders.all():
             note = (

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.errors import InputError
+from dpca.genotypes.dosages import Multiallelic
+from dpca.genotypes.tables import with_variants
 from dpca.settings import INPUT
 from dpca.sources import Source, expanded, open_joined, open_source
 from dpca.sources.base import READ_SECONDS
-from dpca.sources.genotypes import Multiallelic
 from dpca.sources.joined_coordinates import Gaps
 from dpca.units import NAME, PLAIN, is_url
 
@@ -335,7 +336,7 @@ class Input(Section):
             read_seconds=self.read_seconds,
             library=self.library,
             column=None if self.features is None else self.features.column,
-            multiallelic=self.multiallelic,
+            of_format={"multiallelic": self.multiallelic},
         )
         source = open_joined(self.uris, self.samples_axis, self.gaps, self.members, opened)
         if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
@@ -348,7 +349,9 @@ class Input(Section):
             source,
             self.samples_axis,
             feature_shape=self.feature_shape,
-            variants=self.variants,
+            described=None
+            if self.variants is None
+            else partial(with_variants, samples_axis=self.samples_axis, path=self.variants),
             samples=slice(*self.samples.model_dump().values()) if isinstance(self.samples, Range) else self.samples,
             feature_names=None if self.feature_names is None else self.feature_names.at("input.feature_names"),
             sample_names=None if self.sample_names is None else self.sample_names.each("input.sample_names"),

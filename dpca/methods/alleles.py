@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.genotypes.variants import Variants
 from dpca.sources.coordinate import Vector
-from dpca.sources.variants import Variants
 from dpca.store.arrays import CONVENTION, OF_VARIANTS
 from dpca.store.gram import NORMS2
 from dpca.store.results import Result

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError
 from dpca.execution.progress import Report
 from dpca.execution.stage import Work
+from dpca.genotypes.dosages import COPIES, ROUNDING, explained
 from dpca.numerics.accumulators import Accumulator, nothing, tally_of
 from dpca.numerics.accumulators.block_product import BlockProduct, Product
 from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
@@ -39,7 +40,6 @@ from dpca.numerics.weights import SampleWeights
 from dpca.settings import INPUT, PREPROCESS
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
-from dpca.sources.genotypes import COPIES, ROUNDING, explained
 from dpca.sources.missing import EVERY
 from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
@@ -631,7 +631,7 @@ def _not_dosage(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
     wrong = ((values < -ROUNDING) | (values > COPIES + ROUNDING)) & ~layout.marked(raw)
     first = np.unravel_index(int(np.argmax(wrong)), raw.shape)
     index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
-    what, remedy = explained(float(values[first]), layout.of_calls)
+    what, remedy = explained(float(values[first]), layout.codes)
     return DataError(
         f"{layout.name}: {int(wrong.sum())} values in region {describe(region)} are no dosages from 0 to {COPIES}, the first at index "
         f"{index} (sample {index[work.plan.samples_axis]}): {what}",

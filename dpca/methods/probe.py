@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpca.errors import writing
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Stage, Work
+from dpca.genotypes.dosages import COPIES
 from dpca.methods.passes import Pass, product_with
 from dpca.numerics.accumulators import gram, nothing
 from dpca.numerics.accumulators.block_product import Product
@@ -36,7 +37,6 @@ from dpca.planning.steps import EXPECTED_PASSES
 from dpca.slabs import Plan, split
 from dpca.sources import Source
 from dpca.sources.base import Layout
-from dpca.sources.genotypes import COPIES
 from dpca.system.blas import blas_threads
 from dpca.types import F64
 

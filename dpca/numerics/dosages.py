@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.genotypes.dosages import COPIES, MISSING, ROUNDING
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import Convention, FeatureCounts, FeaturePanel
 from dpca.numerics.preprocess import (
@@ -32,7 +33,6 @@ from dpca.numerics.preprocess import (
     rows_alike,
     sums,
 )
-from dpca.sources.genotypes import COPIES, MISSING, ROUNDING
 from dpca.types import F64
 
 

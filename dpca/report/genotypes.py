@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.genotypes.variants import Variants, numbered, whole
 from dpca.methods.alleles import variants_of
 from dpca.report import findings
-from dpca.sources.genotypes import numbered, whole
-from dpca.sources.variants import Variants
 from dpca.store.arrays import CONVENTION
 from dpca.store.gram import keeps_gram, read_products
 from dpca.store.names import sample_names

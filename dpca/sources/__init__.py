@@ -20,17 +20,17 @@ import numpy as np
 
 from dpca.errors import InputError
 from dpca.settings import INPUT
-from dpca.sources import cf, foreign, netcdf3
+from dpca.sources import cf, foreign, formats, netcdf3
 from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import without_credentials
+from dpca.sources.formats import FileFormat
 from dpca.sources.joined_coordinates import Gaps
 from dpca.sources.missing import as_stored
 from dpca.system import regular
 
 if TYPE_CHECKING:
-    from dpca.sources.genotypes import Multiallelic
     from dpca.sources.zarr_store import Library
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
-_BED_MAGIC = b"\x6c\x1b"
 
 MOST_FILES = 100_000
 """That match a pattern."""
@@ -126,7 +125,7 @@ def open_source(
     read_seconds: float = READ_SECONDS,
     library: Library = "fsspec",
     column: str | None = None,
-    multiallelic: Multiallelic = "error",
+    of_format: Mapping[str, Any] = {},
 ) -> Source:
     """Open the array at a path or URL. Its content tells the format, not its suffix.
 
@@ -138,16 +137,17 @@ def open_source(
     read_seconds : seconds without a slab read after which storage counts as hanging
     library : the library that opens a URL, with storage_options
     column : boolean column of AnnData's table of features that chooses some; None for all
-    multiallelic : of a VCF Zarr, what becomes of calls of a third allele
+    of_format : settings of the format, by name
     """
     uri = os.fspath(uri)
     kind = _kind(uri)
     if kind == "zarr":
         from dpca.sources.zarr_array import open_zarr
 
-        source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column, multiallelic)
+        source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column, of_format)
         return _marked(source, missing_values, read_seconds)
-    if kind in _ALONE and array is not None:
+    alone = next((one for one in (_NPY, *formats.FILES) if one.name == kind), None)
+    if alone is not None and array is not None:
         raise InputError(
             f"{uri}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.", key="input.array"
         )
@@ -157,8 +157,8 @@ def open_source(
             f"Leave {INPUT.features} out.",
             key="input.features",
         )
-    if kind in _ALONE:
-        return _marked(_ALONE[kind](uri), missing_values, read_seconds)
+    if alone is not None:
+        return _marked(alone.open(uri), missing_values, read_seconds)
     if kind == "netcdf3":
         return _marked(netcdf3.Netcdf3Source(uri, array), missing_values, read_seconds)
     from dpca.sources.hdf5 import open_hdf5
@@ -172,14 +172,7 @@ def _npy(uri: str) -> Source:
     return NpySource(uri)
 
 
-def _bed(uri: str) -> Source:
-    from dpca.sources.plink import BedSource
-
-    return BedSource(uri)
-
-
-_ALONE: dict[str, Callable[[str], Source]] = {"npy": _npy, "bed": _bed}
-"""Files that are an array each."""
+_NPY = FileFormat("npy", lambda _, head: head.startswith(_NPY_MAGIC), _npy)
 
 
 def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> Source:
@@ -191,7 +184,7 @@ def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> So
 
 
 def _kind(uri: str) -> str:
-    """The format at a path or URL: zarr, npy, bed, netcdf3 or hdf5."""
+    """The format at a path or URL: zarr, npy, netcdf3, hdf5, or one of `dpca.sources.formats`."""
     remote = "://" in uri
     if not remote and not os.path.exists(uri):
         for parent in Path(uri).parents:
@@ -226,12 +219,12 @@ def _kind(uri: str) -> str:
         raise InputError(f"{uri}: can't be read: {cause.strerror}", "Check its permissions.") from cause
     if not head:
         raise InputError(f"{uri}: is empty (0 bytes)", "Write it again, or name another file.", key="input.uri")
-    if head.startswith(_NPY_MAGIC):
-        return "npy"
+    if _NPY.recognizes(uri, head):
+        return _NPY.name
     if (other := foreign.known_by(head)) is not None:
         raise foreign.refusal(uri, other)
-    if head.startswith(_BED_MAGIC) or uri.endswith(".bed"):
-        return "bed"
+    if (known := next((one.name for one in formats.FILES if one.recognizes(uri, head)), None)) is not None:
+        return known
     if head.startswith(netcdf3.MAGICS):
         return "netcdf3"
     if is_hdf5(uri, head) or uri.endswith((".h5", ".hdf5", ".nc")):

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, NotSeenError, StorageError
 from dpca.settings import INPUT
+from dpca.sources.about import A, Kinds
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
-from dpca.sources.variants import Variants
 from dpca.units import is_plain
 
 Region = tuple[slice, ...]
@@ -44,6 +44,17 @@ def _is_name(dim: str) -> bool:
         return is_plain(dim) and len(dim.encode()) <= LONGEST_NAME
     except UnicodeEncodeError:
         return False
+
+
+@dataclass(frozen=True)
+class Code:
+    """A stored number that stands for no value."""
+
+    value: int
+    words: str
+    """Its meaning."""
+    remedy: str
+    """Advice where a value is needed in its place."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,8 @@ class Layout:
     units: str = ""
     long_name: str = ""
     """Units of the values, by the source's own attributes."""
-    of_calls: bool = False
-    """Whether values are dosages of calls of alleles, with codes below -1 for calls that are none."""
+    codes: tuple[Code, ...] = ()
+    """Values that stand for none, by the format."""
     remarks: tuple[str, ...] = ()
     """Remarks on its storage before a run, in sentences."""
     n_stored: int | None = None
@@ -405,18 +416,12 @@ class Source(ABC):
         return None
 
     @property
-    def variants(self) -> Variants | None:
-        """Variants, where features are these."""
-        return None
+    def knows(self) -> Kinds:
+        """Kinds of facts about its samples or its features that it may know."""
+        return ()
 
-    @property
-    def founders(self) -> NDArray[np.bool_] | None:
-        """Mask of the people without parents in the data's own records, where these are known, (n_samples,)."""
-        return None
-
-    @property
-    def families(self) -> NDArray[Any] | None:
-        """The family of each sample, where samples are people of whom it is known, (n_samples,)."""
+    def about(self, kind: type[A]) -> A | None:
+        """Facts of a kind; None where they are not known."""
         return None
 
     # Only for arrays that Dask computes.

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from dpca.errors import StorageError
 from dpca.slabs import placed, split
+from dpca.sources.about import A, Kinds, kinds_of
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
 from dpca.sources.dated import told_by
 from dpca.sources.memory import of_auxiliary
-from dpca.sources.variants import Variants
 
 MEMBER = "member"
 """The coordinate that names the member of an ensemble that each sample is of."""
@@ -253,14 +253,12 @@ class JoinedSource(Source):
         return (paths, arrays.pop()) if len(paths) == len(places) and len(arrays) == 1 else None
 
     @property
-    def variants(self) -> Variants | None:
-        """Those of the first file; the others count the same alleles."""
-        return self._members[0].source.variants
+    def knows(self) -> Kinds:
+        return kinds_of([member.source for member in self._members])
 
-    @property
-    def families(self) -> NDArray[Any] | None:
-        found = [member.source.families for member in self._members]
-        return None if any(one is None for one in found) else np.concatenate([one for one in found if one is not None])
+    def about(self, kind: type[A]) -> A | None:
+        sources = [member.source for member in self._members]
+        return kind.joined([one.layout.name for one in sources], [one.about(kind) for one in sources])
 
     def fingerprint(self) -> dict[str, Any]:
         names = _short([member.source.layout.name for member in self._members])

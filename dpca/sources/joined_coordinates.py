@@ -28,11 +28,16 @@ REMEDY = f"Take it out of {INPUT.uri}, or make it like the others."
 
 def check_same(layouts: Sequence[Layout], having: Sequence[str], remedy: str = REMEDY) -> None:
     """Refuse the first file that has something else than most of them; `having` says in words what each has."""
+    check_same_of([layout.name for layout in layouts], having, remedy)
+
+
+def check_same_of(names: Sequence[str], having: Sequence[str], remedy: str = REMEDY) -> None:
+    """Refuse the first of files, by their names, that has something else than most of them."""
     (usual, count), *others = Counter(having).most_common()
     if others:
         wrong = next(number for number, has in enumerate(having) if has != usual)
-        like = layouts[having.index(usual)].name + (f" and {count - 1} more have" if count > 1 else " has")
-        raise InputError(f"{layouts[wrong].name}: has {having[wrong]}, but {like} {usual}", remedy, key="input.uri")
+        like = names[having.index(usual)] + (f" and {count - 1} more have" if count > 1 else " has")
+        raise InputError(f"{names[wrong]}: has {having[wrong]}, but {like} {usual}", remedy, key="input.uri")
 
 
 def check_and_join(

@@ -16,9 +16,9 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.settings import INPUT
 from dpca.slabs import Cuts, common_chunks
+from dpca.sources.about import kinds_of
 from dpca.sources.base import Layout, Source
 from dpca.sources.cf import same_units
-from dpca.sources.coordinate import Coordinate
 from dpca.sources.joined import JoinedSource, Member, encoding_of, most_open
 from dpca.sources.joined_coordinates import Gaps, check_and_join, check_same
 from dpca.sources.missing import EVERY
@@ -49,34 +49,11 @@ def join(
     _check_layouts(layouts, axis)
     check_same(layouts, [f"array {array}" for array in _arrays(sources)], f"Name one of them in {INPUT.array}.")
     along, conversions = check_and_join(sources, axis, gaps, members)
-    _check_alleles(sources)
+    for kind in kinds_of(sources):
+        kind.joined([layout.name for layout in layouts], [source.about(kind) for source in sources])
     stops = list(accumulate(layout.shape[axis] for layout in layouts))
     files = list(map(Member, sources, [0, *stops], stops, conversions))
     return JoinedSource(_layout(layouts, axis), axis, files, along, members)
-
-
-def _check_alleles(sources: Sequence[Source]) -> None:
-    """Refuse genotypes that count other alleles than those of the first file do."""
-    known = [source.variants for source in sources]
-    check_same([source.layout for source in sources], ["no variants" if one is None else "variants" for one in known])
-    first, (name, *_) = known[0], sources
-    for source, variants in zip(sources[1:], known[1:], strict=True):
-        assert first is not None or variants is None
-        for field in ("counted", "other") if first is not None and variants is not None else ():
-            pieces = (
-                Coordinate(field, one, one.parts).pieces() for one in (getattr(first, field), getattr(variants, field))
-            )
-            for (piece, ours), (_, theirs) in zip(*pieces, strict=True):
-                if (differ := np.asarray(ours != theirs)).any():
-                    at = int(np.argmax(differ))
-                    assert variants is not None
-                    raise InputError(
-                        f"{source.layout.name}: {field} allele {theirs[at]} of variant {variants.ids[piece][at]}, but {ours[at]} in "
-                        f"{name.layout.name}",
-                        "Merge the files with plink, which turns swapped alleles, or write them with the same alleles first "
-                        "(plink2 --ref-allele).",
-                        key="input.uri",
-                    )
 
 
 def _check_layouts(layouts: Sequence[Layout], axis: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.slabs import Cuts
+from dpca.sources.about import A
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts
 from dpca.sources.view import View, ViewReader
@@ -105,15 +106,11 @@ class SelectedSource(View):
             "chosen samples of one read": n_bytes * min(together, shape[self.axis]),
         }
 
-    @property
-    def families(self) -> NDArray[Any] | None:
-        whole = self._source.families
-        return None if whole is None else whole[self.chosen]
-
-    @property
-    def founders(self) -> NDArray[np.bool_] | None:
-        whole = self._source.founders
-        return None if whole is None else whole[self.chosen]
+    def about(self, kind: type[A]) -> A | None:
+        found = self._source.about(kind)
+        if found is None or not kind.of_samples or self.chosen is None:
+            return found
+        return found.of(self.chosen)
 
     def stored_bytes(self) -> int | None:
         return None

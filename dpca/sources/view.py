@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
+from dpca.sources.about import A, Kinds
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
-from dpca.sources.variants import Variants
 
 
 class ViewReader(Reader):
@@ -84,16 +83,11 @@ class View(Source):
         return self._source.in_memory
 
     @property
-    def variants(self) -> Variants | None:
-        return self._source.variants
+    def knows(self) -> Kinds:
+        return self._source.knows
 
-    @property
-    def founders(self) -> NDArray[np.bool_] | None:
-        return self._source.founders
-
-    @property
-    def families(self) -> NDArray[Any] | None:
-        return self._source.families
+    def about(self, kind: type[A]) -> A | None:
+        return self._source.about(kind)
 
     def beside(self, name: str) -> Source:
         return self._source.beside(name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dpca.sources.base import Source
 from dpca.sources.choice import Samples, chosen_samples
 from dpca.sources.dated import dated
 from dpca.sources.folded import FoldedSource
-from dpca.sources.genotypes import WithVariants
 from dpca.sources.labels import Place
 from dpca.sources.named import NamedSource, feature_axis
 from dpca.sources.selected import SelectedSource
@@ -20,7 +19,7 @@ def viewed(
     *,
     feature_shape: Sequence[int] | None = None,
     feature_names: Place | None = None,
-    variants: str | None = None,
+    described: Callable[[Source], Source] | None = None,
     sample_names: Sequence[Place] | None = None,
     samples: Samples | None = None,
 ) -> Source:
@@ -31,7 +30,7 @@ def viewed(
     samples_axis : of the array; of what is returned, too, where it is 0, -1 or a name
     feature_shape : of its one axis of features
     feature_names, sample_names : their places; those of samples may be in several files
-    variants : the path of a table of the features, which are variants
+    described : makes the source whose features a table describes; None for none
     samples : the ones to take (`dpca.sources.choice`)
     """
     if feature_shape is not None:
@@ -39,10 +38,8 @@ def viewed(
     if feature_names is not None:
         axis = feature_axis(source.layout, source.layout.axis_of(samples_axis), feature_names.key)
         source = NamedSource(source, axis, [feature_names], "features")
-    if variants is not None:
-        source = WithVariants(
-            source, feature_axis(source.layout, source.layout.axis_of(samples_axis), "input.variants"), variants
-        )
+    if described is not None:
+        source = described(source)
     if sample_names is not None:
         source = NamedSource(source, source.layout.axis_of(samples_axis), sample_names, "samples")
     else:

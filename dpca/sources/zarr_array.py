@@ -30,13 +30,11 @@ from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.cf import cf_attributes, coordinate_of
 from dpca.sources.coordinate import PIECE_VALUES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.credentials import Secrets, without_credentials
-from dpca.sources.genotypes import CALLS, Multiallelic
+from dpca.sources.formats import GROUPS
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
-from dpca.sources.selection import ChosenFeatures
 from dpca.sources.sparse import PARTS, SparseSource, choose
-from dpca.sources.vcf_zarr import VcfZarrSource
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
 from dpca.sources.zarr_codecs import last_codec
 from dpca.sources.zarr_store import (
@@ -403,25 +401,24 @@ def open_zarr(
     storage_options: Mapping[str, Any] | None = None,
     library: Library = "fsspec",
     column: str | None = None,
-    multiallelic: Multiallelic = "error",
-) -> ZarrSource | SparseSource | ChosenFeatures | VcfZarrSource:
-    """The source of an array or sparse matrix at a path or URL; of a VCF Zarr the dosages of its calls.
+    of_format: Mapping[str, Any] = {},
+) -> Source:
+    """The source of an array or sparse matrix at a path or URL; of a group of a known format, of its data.
 
     Parameters
     ----------
     column : of AnnData's table of features, which chooses some; None for all
-    multiallelic : of a VCF Zarr, what becomes of calls of a third allele
+    of_format : settings of the format of a group (`dpca.sources.formats`)
     """
     shown, node = without_credentials(uri), open_node(uri, storage_options, library)
     secrets = Secrets.of(uri, storage_options)
     if array is not None and isinstance(node, zarr.Array):
         raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.")
-    if isinstance(node, zarr.Group) and array in (None, CALLS) and isinstance(calls := node.get(CALLS), zarr.Array):
-        return VcfZarrSource(
-            ZarrSource(calls, f"{shown}:{CALLS}", absent_chunks, secrets),
-            partial(_beside, node.store, node.path, shown, secrets),
-            multiallelic,
-        )
+    known = next((one for one in GROUPS if isinstance(node, zarr.Group) and array in (None, one.array)), None)
+    data = node.get(known.array) if known is not None and isinstance(node, zarr.Group) else None
+    if known is not None and isinstance(data, zarr.Array):
+        of_data = ZarrSource(data, f"{shown}:{known.array}", absent_chunks, secrets)
+        return known.open(of_data, partial(_beside, node.store, node.path, shown, secrets), of_format)
     if isinstance(node, zarr.Group) and (array is not None or Sparse.of(node) is None):
         try:
             item = node.get(array) if array is not None and not leaves(array) else None

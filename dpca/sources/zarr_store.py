@@ -22,7 +22,7 @@ from dpca.errors import InputError, StorageError
 from dpca.settings import INPUT
 from dpca.sources.anndata_layout import Sparse, beside_others, without_parts
 from dpca.sources.credentials import CHAINED, Secrets, without_credentials
-from dpca.sources.genotypes import CALLS
+from dpca.sources.formats import GROUPS
 from dpca.sources.zarr_codecs import bounded, stored_at_most
 from dpca.system import regular
 
@@ -331,9 +331,9 @@ def leaves(path: str) -> bool:
 def list_zarr(
     uri: str, storage_options: Mapping[str, Any] | None, library: Library = "fsspec"
 ) -> list[tuple[str, tuple[int, ...], str, bool]]:
-    """Path, shape and dtype of every array at a path or URL, and whether it stands beside another one; empty if one array is there, or a VCF Zarr."""
+    """Path, shape and dtype of every array at a path or URL, and whether it stands beside another one; empty if one array is there, or a group of a known format."""
     node = open_node(uri, storage_options, library)
-    if isinstance(node, zarr.Array) or CALLS in node:  # what describes the calls of a VCF Zarr is no data
+    if isinstance(node, zarr.Array) or any(known.array in node for known in GROUPS):  # the others describe that one
         return []
     arrays = arrays_of(node, without_credentials(uri))
     beside = beside_others(arrays, partial(node_of, node))

@@ -11,6 +11,8 @@ import numpy as np
 
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
+from dpca.genotypes.plink import People
+from dpca.genotypes.variants import Variants
 from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
@@ -35,7 +37,7 @@ OF_VARIANTS = {
     "variant_counted_allele": "counted",
     "variant_other_allele": "other",
 }
-"""Arrays with a value for each variant, and the attribute of `dpca.sources.genotypes.Variants`."""
+"""Arrays with a value for each variant, and the attribute of `dpca.genotypes.variants.Variants`."""
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
 
@@ -309,10 +311,10 @@ def write_genotypes(outputs: Outputs, source: Source, dims: Dims, of_variants: b
     ----------
     of_variants : whether it is written what is known of variants, where features are these
     """
-    if source.families is not None:
-        families = source.families
+    if (people := source.about(People)) is not None:
+        families = people.families
         outputs.write_coordinate(FAMILY, Coordinate(FAMILY, families, Parts.of(families.dtype)), dims.sample)
-    variants = source.variants if of_variants and len(dims.features) == 1 else None
+    variants = source.about(Variants) if of_variants and len(dims.features) == 1 else None
     if variants is None:
         return
     (dim,) = dims.features

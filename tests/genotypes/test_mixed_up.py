@@ -9,8 +9,8 @@ import yaml
 import zarr
 
 from dpca.errors import InputError, StorageError
+from dpca.genotypes.tables import read_variants
 from dpca.sources import open_source
-from dpca.sources.genotypes import read_variants
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, decomposed, some, standardized, write_plink
 from tests.genotypes.test_projection import expected, projected

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import InputError
+from dpca.genotypes.dosages import MISSING, MULTIALLELIC, NOT_DIPLOID
+from dpca.genotypes.tables import read_variants
+from dpca.genotypes.variants import plain_chromosome
 from dpca.sources import list_arrays, open_source
-from dpca.sources.genotypes import MISSING, MULTIALLELIC, NOT_DIPLOID, plain_chromosome, read_variants
 from tests.commands.calls import dpca
 from tests.drawn import examples
 from tests.genotypes.cohorts import cohort, some, write_plink

@@ -9,28 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.genotypes.dosages import CODES, MISSING, MULTIALLELIC, NOT_DIPLOID, Multiallelic
+from dpca.genotypes.variants import DIMS, UNNAMED, Texts, Variants, named_by_place, texts, vector
 from dpca.settings import INPUT
+from dpca.sources.about import A, Kinds
 from dpca.sources.base import Reader, Region, Source, size_of
 from dpca.sources.coordinate import Coordinate, Parts, Vector
-from dpca.sources.genotypes import (
-    DIMS,
-    MISSING,
-    MULTIALLELIC,
-    NOT_DIPLOID,
-    UNNAMED,
-    Multiallelic,
-    Texts,
-    named_by_place,
-    texts,
-    vector,
-)
-from dpca.sources.variants import Variants
 from dpca.sources.view import View, ViewReader
 
 PLOIDY = 2
@@ -74,7 +64,7 @@ class VcfZarrSource(View):
                 dims=DIMS,
                 missing_values=(float(MISSING),),
                 stored_dtype=None,
-                of_calls=True,
+                codes=CODES,
             ),
         )
         self._beside, self._multiallelic = beside, multiallelic
@@ -176,6 +166,13 @@ class VcfZarrSource(View):
             counted=vector(name, n, partial(allele, 1)),
             other=vector(name, n, partial(allele, 0)),
         )
+
+    @property
+    def knows(self) -> Kinds:
+        return (Variants,)
+
+    def about(self, kind: type[A]) -> A | None:
+        return cast("A | None", self.variants) if kind is Variants else None
 
     @cached_property
     def samples(self) -> Texts | None:

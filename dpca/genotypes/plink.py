@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError, StorageError
+from dpca.genotypes.dosages import MISSING
+from dpca.genotypes.tables import count_lines, read_variants, stem_of
+from dpca.genotypes.variants import DIMS, Texts, Variants, texts
 from dpca.slabs import PANEL_WIDTH, SLAB_BYTES
+from dpca.sources.about import A, About, Kinds
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate, Parts
-from dpca.sources.genotypes import DIMS, MISSING, Texts, count_lines, read_variants, stem_of, texts
 from dpca.sources.npy import file_facts, file_state
-from dpca.sources.variants import Variants
 from dpca.system import regular
 
 MAGIC, BY_VARIANT = b"\x6c\x1b", 1
@@ -34,7 +36,7 @@ TABLE = DOSAGES[(np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3].copy().
 
 
 @dataclass(frozen=True)
-class People:
+class People(About):
     """The people of a .fam, in its order."""
 
     families: Texts
@@ -45,6 +47,19 @@ class People:
     """Names that tell people apart: their ids; where these repeat in several families, family:id, (n,)."""
     founders: NDArray[np.bool_]
     """Whose father and mother are both 0, (n,)."""
+
+    of_samples: ClassVar = True
+
+    def of(self, chosen: NDArray[np.int64]) -> Self:
+        return type(self)(*(getattr(self, one.name)[chosen] for one in fields(self)))
+
+    @classmethod
+    def joined(cls, names: Sequence[str], each: Sequence[Self | None]) -> Self | None:  # noqa: ARG003  none is refused
+        """The people of all files, one after another; None where those of a file are not known."""
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
+            return None
+        return cls(*(np.concatenate([getattr(one, field.name) for one in known]) for field in fields(cls)))
 
 
 def read_people(path: str) -> People:
@@ -185,15 +200,17 @@ class BedSource(Source):
 
     @property
     def variants(self) -> Variants:
+        """The variants of the .bim."""
         return read_variants(self.bim)
 
     @property
-    def founders(self) -> NDArray[np.bool_]:
-        return read_people(self.fam).founders
+    def knows(self) -> Kinds:
+        return (Variants, People)
 
-    @property
-    def families(self) -> Texts:
-        return read_people(self.fam).families
+    def about(self, kind: type[A]) -> A | None:
+        if kind is Variants:
+            return cast(A, self.variants)
+        return cast(A, read_people(self.fam)) if kind is People else None
 
     def stored_bytes(self) -> int | None:
         return os.path.getsize(self._path)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.genotypes.dosages import COPIES, MISSING, ROUNDING
+from dpca.genotypes.variants import DIMS, Variants, numbered, plain_chromosome, whole
+from dpca.sources.about import A, Kinds
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Vector
-from dpca.sources.genotypes import COPIES, DIMS, MISSING, ROUNDING, numbered, plain_chromosome, whole
 from dpca.sources.missing import EVERY
-from dpca.sources.variants import Variants
 from dpca.sources.view import View, ViewReader
 
 UNKNOWN = ("0", ".", "")
@@ -138,7 +139,7 @@ class AlignedSource(View):
     """
 
     def __init__(self, source: Source, reference: Variants, name: str) -> None:
-        layout, theirs = source.layout, source.variants
+        layout, theirs = source.layout, source.about(Variants)
         assert theirs is not None
         found = Matching.of(reference, theirs)
         if not found.n_found:
@@ -150,7 +151,7 @@ class AlignedSource(View):
             )
         shape = (layout.shape[0], len(reference))
         super().__init__(source, replace(layout, shape=shape, dims=DIMS, stored_dtype=None, **_encoding(layout)))
-        self._reference, self.matching, self._first = reference, found, 0
+        self.reference, self.matching, self._first = reference, found, 0
         n, d = found.n_found, len(reference)
         self.notes += (
             f"{n:,} of {d:,} variants of {name} are in {layout.name}"
@@ -164,8 +165,11 @@ class AlignedSource(View):
         )
 
     @property
-    def variants(self) -> Variants:
-        return self._reference
+    def knows(self) -> Kinds:
+        return (Variants, *(kind for kind in super().knows if kind is not Variants))
+
+    def about(self, kind: type[A]) -> A | None:
+        return cast(A, self.reference) if kind is Variants else super().about(kind)
 
     def _of(self, region: Region) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         piece = slice(region[1].start - self._first, region[1].stop - self._first)
@@ -231,7 +235,7 @@ class _AlignedReader(ViewReader):
         return out.T
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        ids = self._source.variants.ids
+        ids = self._source.reference.ids
         return Coordinate(DIMS[1], ids, ids.parts) if axis == 1 else self._reader.coordinate(axis)
 
     def auxiliaries(self) -> Sequence[Auxiliary]:

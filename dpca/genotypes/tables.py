@@ -1,0 +1,240 @@
+"""Tables of variants: .bim of plink, and .csv or .tsv; and a source whose features such a table describes."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import InputError
+from dpca.genotypes.variants import DIMS, Variants, named_by_place, texts, vector
+from dpca.sources.about import A, Kinds
+from dpca.sources.base import Reader, Source
+from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.named import feature_axis
+from dpca.sources.npy import file_facts, file_state
+from dpca.sources.view import View, ViewReader
+from dpca.system import regular
+
+COLUMNS = ("id", "chromosome", "position", "counted", "other")
+"""Columns of a table of variants."""
+
+
+def read_variants(path: str) -> Variants:
+    """The variants of a file: .bim of plink, or a table, .csv or .tsv, with the columns id, chromosome, position, counted and other."""
+    return _table(path, file_state(path)) if path.endswith((".csv", ".tsv")) else _bim(path, file_state(path))
+
+
+LINES = 2**13
+"""Lines of a .bim of which it is known where they begin."""
+OF_BIM = {"chromosomes": 0, "ids": 1, "positions": 3, "counted": 4, "other": 5}
+FIELDS = 6
+
+
+@lru_cache(maxsize=4)
+def _bim(path: str, _state: str) -> Variants:
+    starts, n = _lines_of(path)
+
+    def columns(piece: slice, *numbers: int) -> list[list[str]]:
+        first, last = piece.start // LINES, -(-piece.stop // LINES)
+        with regular.opened(path) as file:
+            file.seek(starts[first])
+            text = file.read(starts[last] - starts[first])
+        lines = text.split(b"\n")[piece.start - first * LINES : piece.stop - first * LINES]
+        rows = [line.split() for line in lines]
+        wrong = next((at for at, row in enumerate(rows) if len(row) != FIELDS), None)
+        if wrong is not None:
+            raise InputError(
+                f"{path}: line {piece.start + wrong + 1} has {len(rows[wrong])} fields, but a .bim has {FIELDS}: chromosome, id, "
+                "centimorgans, position, counted allele, other",
+                "Write it again with plink.",
+                key="input.uri",
+            )
+        try:
+            return [[row[number].decode() for row in rows] for number in numbers]
+        except UnicodeDecodeError as cause:
+            raise InputError(f"{path}: is not UTF-8: {cause}", "Write it again in UTF-8.", "input.uri") from None
+
+    def read(field: str, piece: slice) -> NDArray[Any]:
+        if field != "ids":
+            (found,) = columns(piece, OF_BIM[field])
+            return _positions(path, found) if field == "positions" else texts(found)
+        ids, chromosomes, positions, other, counted = columns(
+            piece, *(OF_BIM[name] for name in ("ids", "chromosomes", "positions", "other", "counted"))
+        )
+        return named_by_place(texts(ids), texts(chromosomes), _positions(path, positions), texts(other), texts(counted))
+
+    kinds = {field: np.int64 if field == "positions" else None for field in OF_BIM}
+    return Variants(**{field: vector(path, n, partial(read, field), kind) for field, kind in kinds.items()})
+
+
+def count_lines(path: str) -> int:
+    """Number of lines of a file."""
+    return _lines_of(path)[1]
+
+
+def _lines_of(path: str) -> tuple[list[int], int]:
+    """Where each LINES-th line of a file begins, and the end of the file; and the number of lines."""
+    starts, n, at, last = [0], 0, 0, b"\n"
+    try:
+        file = regular.opened(path)
+    except OSError as cause:
+        raise InputError(
+            f"{path}: can't be read: {cause.strerror}", "Name a .bim, or a table of variants.", "input.uri"
+        ) from None
+    with file:
+        while block := file.read(regular.LINE_BYTES):
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            numbers = n + 1 + np.arange(len(ends))
+            starts += (at + 1 + ends[numbers % LINES == 0]).tolist()
+            if not len(ends) and len(block) == regular.LINE_BYTES:
+                raise InputError(
+                    f"{path}: line {n + 1} has more than {regular.LINE_BYTES} bytes, which no line of a table has",
+                    "Name a .bim, or a table of variants.",
+                    "input.uri",
+                )
+            n, at, last = n + len(ends), at + len(block), block[-1:]
+    n += last != b"\n"
+    return [*starts[: -(-n // LINES)], at], n
+
+
+def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
+    try:
+        return np.array(found, np.int64) if found else np.empty(0, np.int64)
+    except (ValueError, OverflowError):
+        return np.array([_position(path, one) for one in found], np.int64)
+
+
+def _position(path: str, text: str) -> int:
+    """A position in base pairs; R writes 100000 as 1e+05."""
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not number.is_integer() or abs(number) >= 2**53:
+        raise InputError(f"{path}: {text!r} is no position in base pairs", "Give whole numbers.", "input.uri")
+    return int(number)
+
+
+@lru_cache(maxsize=4)
+def _table(path: str, _state: str) -> Variants:
+    try:
+        with regular.opened(path) as file:
+            lines = (line.decode() for line in regular.lines_of(file))
+            reader = csv.DictReader(lines, delimiter="," if path.endswith(".csv") else "\t")
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(
+                    f"{path}: has no column {missing[0]!r}, but a table of variants has {', '.join(COLUMNS)}",
+                    "Name them so in its first line.",
+                    key="input.variants",
+                )
+            rows = []
+            for row in reader:
+                rows.append([row[name] for name in COLUMNS])
+                if None in rows[-1]:
+                    raise InputError(
+                        f"{path}: line {reader.line_num} has no {COLUMNS[rows[-1].index(None)]}",
+                        f"Give {', '.join(COLUMNS)} in each line.",
+                        key="input.variants",
+                    )
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InputError(
+            f"{path}: can't be read: {cause}", "Give a .bim, or a table of variants.", "input.variants"
+        ) from cause
+    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*rows, strict=True) if rows else [()] * len(COLUMNS), strict=True))
+    return of_arrays(
+        path,
+        ids=texts(columns["id"]),
+        chromosomes=texts(columns["chromosome"]),
+        positions=_positions(path, columns["position"]),
+        counted=texts(columns["counted"]),
+        other=texts(columns["other"]),
+    )
+
+
+def of_arrays(name: str, **arrays: NDArray[Any]) -> Variants:
+    """The variants of arrays in memory; `name` is theirs in errors."""
+
+    def read(values: NDArray[Any], piece: slice) -> NDArray[Any]:
+        return values[piece]
+
+    vectors = {
+        field: Vector(name, values.shape, values.dtype, partial(read, values), Parts.of(values.dtype))
+        for field, values in arrays.items()
+    }
+    return Variants(**vectors)
+
+
+def stem_of(path: str) -> str:
+    """The path of a .bed, .bim or .fam without this suffix."""
+    return os.path.splitext(path)[0]
+
+
+class WithVariants(View):
+    """A source of which a table beside it says what variants its features are.
+
+    Parameters
+    ----------
+    axis : of the features
+    path : of the table
+    """
+
+    def __init__(self, source: Source, axis: int, path: str) -> None:
+        layout, dims = source.layout, list(source.layout.dims)
+        dims[axis] = DIMS[1]
+        super().__init__(source, replace(layout, dims=tuple(dims)))
+        self._axis, self._path = axis, path
+        if len(self.variants) != layout.shape[axis]:
+            raise InputError(
+                f"{path}: has {len(self.variants):,} variants, but {layout.name} has {layout.shape[axis]:,} features",
+                "Give a row for each feature, in their order.",
+                key="input.variants",
+            )
+
+    @property
+    def variants(self) -> Variants:
+        """The variants of the table."""
+        return read_variants(self._path)
+
+    @property
+    def knows(self) -> Kinds:
+        return (Variants, *(kind for kind in super().knows if kind is not Variants))
+
+    def about(self, kind: type[A]) -> A | None:
+        return cast(A, self.variants) if kind is Variants else super().about(kind)
+
+    def reader(self, reader: Reader) -> Reader:
+        return _WithVariantsReader(self, reader)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "variants": file_facts(self._path)}
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        """The ids, along the axis of the features."""
+        ids = self.variants.ids
+        return Coordinate(DIMS[1], ids, ids.parts) if axis == self._axis else None
+
+
+class _WithVariantsReader(ViewReader):
+    def __init__(self, source: WithVariants, reader: Reader) -> None:
+        super().__init__(source.layout, reader)
+        self._source = source
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        return self._source.coordinate(axis) or self._reader.coordinate(axis)
+
+
+def with_variants(source: Source, samples_axis: int | str, path: str) -> Source:
+    """A source whose features are the variants of a table."""
+    axis = feature_axis(source.layout, source.layout.axis_of(samples_axis), "input.variants")
+    return WithVariants(source, axis, path)

@@ -1,0 +1,41 @@
+"""What a source knows of its samples or its features beside their coordinates: each kind of knowledge is a class of some room above."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class About(ABC):
+    """Facts about samples, or about features, in the order of the source."""
+
+    of_samples: ClassVar[bool]
+    """Whether they are about samples."""
+
+    @abstractmethod
+    def of(self, chosen: NDArray[np.int64]) -> Self:
+        """The facts about some of the samples, or of the features."""
+
+    @classmethod
+    @abstractmethod
+    def joined(cls, names: Sequence[str], each: Sequence[Self | None]) -> Self | None:
+        """The facts about arrays that are joined along their samples; refuses arrays whose facts do not fit each other.
+
+        Parameters
+        ----------
+        names : of the arrays, for errors
+        each : the facts about each; None for an array of which none are known
+        """
+
+
+A = TypeVar("A", bound=About)
+Kinds = tuple[type[About], ...]
+
+
+def kinds_of(sources: Sequence[Any]) -> Kinds:
+    """The kinds of facts that any of the sources knows."""
+    return tuple(dict.fromkeys(kind for source in sources for kind in source.knows))
