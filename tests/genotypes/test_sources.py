@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dpca.errors import InputError
 from dpca.genotypes.dosages import MISSING, MULTIALLELIC, NOT_DIPLOID
+from dpca.genotypes.plink import People
 from dpca.genotypes.tables import read_variants
-from dpca.genotypes.variants import plain_chromosome
+from dpca.genotypes.variants import Variants, plain_chromosome
 from dpca.sources import list_arrays, open_source
 from tests.commands.calls import dpca
 from tests.drawn import examples
@@ -48,17 +49,17 @@ def test_what_is_known_of_a_bed():
     with source.open() as reader:
         assert reader.coordinate(0).values[...].tolist() == of.people
         assert reader.coordinate(1).values[...].tolist() == of.ids
-    variants = source.variants
+    variants = source.about(Variants)
     assert variants.chromosomes[...].tolist() == of.chromosomes
     assert variants.positions[...].tolist() == of.positions
     assert list(zip(variants.counted[...].tolist(), variants.other[...].tolist(), strict=True)) == of.alleles
-    assert source.families.tolist() == of.families
+    assert source.about(People).families.tolist() == of.families
 
 
 def test_ids_of_any_characters():
     of = cohort(n=6, d=30)
     of.ids[3], of.ids[7] = "a\x85b", "1:55:A:<DEL>é\u2028"
-    assert open_source(write_plink(of, "x")).variants.ids[...].tolist() == of.ids
+    assert open_source(write_plink(of, "x")).about(Variants).ids[...].tolist() == of.ids
     bim = Path("x.bim")
     bim.write_bytes(bim.read_bytes().replace("é".encode(), b"\xe9"))
     with pytest.raises(InputError, match=r"x\.bim: is not UTF-8"):
@@ -177,9 +178,9 @@ def test_dosages_of_a_vcf_zarr():
     assert source.variants.counted[...].tolist() == ["G"] * 5
     with source.open() as reader:
         assert reader.coordinate(0).values[...].tolist() == ["s1", "s2", "s3"]
-    assert read(open_source(path, multiallelic="count"))[0].tolist() == [0, 2, 2, NOT_DIPLOID, 1]
+    assert read(open_source(path, of_format={"multiallelic": "count"}))[0].tolist() == [0, 2, 2, NOT_DIPLOID, 1]
     for people in (None, (1, 3)):  # whether the third allele is called among those that are read or not
-        assert set(read(open_source(path, multiallelic="leave_out"), people)[:, 2].tolist()) == {MISSING}
+        assert set(read(open_source(path, of_format={"multiallelic": "leave_out"}), people)[:, 2].tolist()) == {MISSING}
 
 
 def run(uri, filters=None, **keys):
