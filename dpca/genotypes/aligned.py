@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.genotypes.dosages import COPIES, MISSING, ROUNDING
 from dpca.genotypes.variants import DIMS, Variants, numbered, plain_chromosome, whole
-from dpca.sources.about import A, Kinds
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Vector
+from dpca.sources.facts import A, Kinds
 from dpca.sources.missing import EVERY
 from dpca.sources.view import View, ViewReader
 

@@ -18,9 +18,9 @@ from dpca.genotypes.dosages import MISSING
 from dpca.genotypes.tables import count_lines, read_variants, stem_of
 from dpca.genotypes.variants import DIMS, Texts, Variants, texts
 from dpca.slabs import PANEL_WIDTH, SLAB_BYTES
-from dpca.sources.about import A, About, Kinds
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.facts import A, Facts, Kinds
 from dpca.sources.npy import file_facts, file_state
 from dpca.system import regular
 
@@ -36,7 +36,7 @@ TABLE = DOSAGES[(np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3].copy().
 
 
 @dataclass(frozen=True)
-class People(About):
+class People(Facts):
     """The people of a .fam, in its order."""
 
     families: Texts

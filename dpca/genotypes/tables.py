@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.genotypes.variants import DIMS, Variants, named_by_place, texts, vector
-from dpca.sources.about import A, Kinds
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.facts import A, Kinds
 from dpca.sources.named import feature_axis
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.view import View, ViewReader

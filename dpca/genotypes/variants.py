@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.about import About
 from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.facts import Facts
 from dpca.sources.joined_coordinates import check_same_of
 
 DIMS = ("sample", "variant")
@@ -23,7 +23,7 @@ UNNAMED = (".", "")
 
 
 @dataclass(frozen=True, eq=False)
-class Variants(About):
+class Variants(Facts):
     """Variants of a source, in its order; read in parts, by indexing."""
 
     ids: Vector

@@ -18,9 +18,9 @@ from dpca.errors import InputError
 from dpca.genotypes.dosages import CODES, MISSING, MULTIALLELIC, NOT_DIPLOID, Multiallelic
 from dpca.genotypes.variants import DIMS, UNNAMED, Texts, Variants, named_by_place, texts, vector
 from dpca.settings import INPUT
-from dpca.sources.about import A, Kinds
 from dpca.sources.base import Reader, Region, Source, size_of
 from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.facts import A, Kinds
 from dpca.sources.view import View, ViewReader
 
 PLOIDY = 2

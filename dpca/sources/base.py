@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, NotSeenError, StorageError
 from dpca.settings import INPUT
-from dpca.sources.about import A, Kinds
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
+from dpca.sources.facts import A, Kinds
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
 from dpca.units import is_plain

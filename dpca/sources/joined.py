@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from dpca.errors import StorageError
 from dpca.slabs import placed, split
-from dpca.sources.about import A, Kinds, kinds_of
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
 from dpca.sources.dated import told_by
+from dpca.sources.facts import A, Kinds, kinds_of
 from dpca.sources.memory import of_auxiliary
 
 MEMBER = "member"

@@ -16,9 +16,9 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.settings import INPUT
 from dpca.slabs import Cuts, common_chunks
-from dpca.sources.about import kinds_of
 from dpca.sources.base import Layout, Source
 from dpca.sources.cf import same_units
+from dpca.sources.facts import kinds_of
 from dpca.sources.joined import JoinedSource, Member, encoding_of, most_open
 from dpca.sources.joined_coordinates import Gaps, check_and_join, check_same
 from dpca.sources.missing import EVERY

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.slabs import Cuts
-from dpca.sources.about import A
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts
+from dpca.sources.facts import A
 from dpca.sources.view import View, ViewReader
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from dpca.sources.about import A, Kinds
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
+from dpca.sources.facts import A, Kinds
 
 
 class ViewReader(Reader):

@@ -1,4 +1,4 @@
-"""What a source knows of its samples or its features beside their coordinates: each kind of knowledge is a class of some room above."""
+"""Facts about the samples or the features of a source, beside their coordinates: each kind of them is a class of some room above."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class About(ABC):
+class Facts(ABC):
     """Facts about samples, or about features, in the order of the source."""
 
     of_samples: ClassVar[bool]
@@ -32,8 +32,8 @@ class About(ABC):
         """
 
 
-A = TypeVar("A", bound=About)
-Kinds = tuple[type[About], ...]
+A = TypeVar("A", bound=Facts)
+Kinds = tuple[type[Facts], ...]
 
 
 def kinds_of(sources: Sequence[Any]) -> Kinds:
