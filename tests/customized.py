@@ -11,7 +11,7 @@ from tests.stores import random_array
 
 CUSTOMIZED = """
 import functools, os, time
-import dpca.methods.passes, dpca.planning.search, dpca.slabs
+import dpca.methods.spans, dpca.planning.search, dpca.slabs
 dpca.slabs.TILE_WIDTH, dpca.planning.search.SLAB_BYTES, dpca.planning.search.SLAB_WIDTH = 1, 60_000, 1
 
 def once(path):
@@ -33,7 +33,7 @@ def during(original):
     return span_of
 
 for name in ("first_span_of_features", "components_span"):
-    setattr(dpca.methods.passes, name, during(getattr(dpca.methods.passes, name)))
+    setattr(dpca.methods.spans, name, during(getattr(dpca.methods.spans, name)))
 """
 
 

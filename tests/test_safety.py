@@ -577,8 +577,8 @@ def test_dimension_names_of_the_input_are_no_paths_of_the_result(name):
 
 LISTENING = """
 import psutil, sys
-import dpca.methods.passes
-span, seen = dpca.methods.passes.first_span_of_features, []
+import dpca.methods.spans
+span, seen = dpca.methods.spans.first_span_of_features, []
 def looking(*arguments):
     seen.append([found for found in psutil.Process().net_connections("inet") if found.status == psutil.CONN_LISTEN])
     return span(*arguments)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.analyses.kinds import AnyKind
+from dpca.config.compute import Compute
 from dpca.config.inputs import ArrayFile, Covariates, Label, Local, Names, Part, Range, Section, Text
 from dpca.config.loading import Positioned, read
-from dpca.config.schema import Compute
 from dpca.errors import ConfigError
 from dpca.numerics.panels import BlockScaling
 from dpca.sources.finding import Pairing

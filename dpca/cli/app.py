@@ -224,10 +224,10 @@ def plan(config: Path, as_json: bool, arrays: bool, overrides: tuple[str, ...]) 
     \b
     Example: dpca plan demo.yaml --set compute.memory=2GiB
     """
+    from dpca.cli.plan_text import as_text
     from dpca.commands.foresight import plan as make_plan
     from dpca.config.loading import load
     from dpca.errors import OverBudgetError
-    from dpca.planning.forecast import as_text
 
     try:
         document = make_plan(load(config, overrides))

@@ -130,7 +130,7 @@ def print_plan_of_derived(document: dict[str, Any]) -> None:
 
 def print_plan_of_extension(document: dict[str, Any]) -> None:
     """Print what an extension by samples would read, make, hold and write."""
-    from dpca.planning.forecast import as_text
+    from dpca.cli.plan_text import as_text
     from dpca.units import describe_bytes
 
     found = document["extended"]

@@ -38,8 +38,9 @@ from dpca.methods.record import environment
 from dpca.methods.recorded import paths_of
 from dpca.methods.stages import Stages
 from dpca.planning.disk import check_room
+from dpca.planning.in_memory import eigensolve_threads, process_of
+from dpca.planning.maps import plan_maps
 from dpca.planning.runplan import HeldArray, MapColumns, RunPlan
-from dpca.planning.search import eigensolve_threads, plan_maps, process_of
 from dpca.settings import OUTPUT
 from dpca.sources import Source
 from dpca.sources.credentials import without_secrets

@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from dpca.analyses.kept import SourceResults
 from dpca.commands.inspection import CYCLES, cycle_of_samples, inspect
 from dpca.commands.side_by_side import Beside, Given, beside, line_of, look_at_each, warnings_of
+from dpca.config.compute import Compute
 from dpca.config.inputs import Input
-from dpca.config.schema import OF_LISTS, Compute, ModelSection, Output, Preprocess
+from dpca.config.schema import OF_LISTS, ModelSection, Output, Preprocess
 from dpca.errors import InputError
 from dpca.sources import expanded
 from dpca.sources.credentials import without_credentials

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpca.config.compute import Cluster
 from dpca.config.inputs import Section
 from dpca.config.schema import (
     N_FOLDS,
     OF_KERNELS,
     OF_LISTS,
-    Cluster,
     Config,
     FeatureGroups,
     ModelSection,

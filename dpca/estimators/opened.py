@@ -32,8 +32,8 @@ from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.regressed import asked_of, columns_in, regressors_of
 from dpca.methods.stages import Stages
 from dpca.methods.training import cross, plan_cross
+from dpca.planning.maps import plan_maps
 from dpca.planning.runplan import HeldArray, Workers
-from dpca.planning.search import plan_maps
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named, parts_of
 from dpca.store.arrays import of_group

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.execution.progress import Report
-from dpca.methods.passes import Pass, Sweep, damage_of, located_panels
+from dpca.methods.passes import Pass, damage_of, located_panels
+from dpca.methods.sweeps import Sweep
 from dpca.numerics.feature_panels import counting
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, within

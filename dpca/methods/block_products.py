@@ -12,7 +12,7 @@ import numpy as np
 from dpca.execution.stage import Stage, Work
 from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import FirstPass, Summary, of_span
-from dpca.methods.passes import (
+from dpca.methods.spans import (
     first_product_of_features,
     first_product_of_samples,
     product_of_features,

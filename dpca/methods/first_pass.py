@@ -12,7 +12,7 @@ from dpca.config.model import Model
 from dpca.errors import DataError
 from dpca.execution.stage import Stage, Together
 from dpca.methods.dataset import Dataset
-from dpca.methods.passes import first_span_of_features, first_span_of_samples, present_span
+from dpca.methods.spans import first_span_of_features, first_span_of_samples, present_span
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import Accumulator, nothing
 from dpca.numerics.accumulators.border import Border, repeated

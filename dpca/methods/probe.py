@@ -22,7 +22,8 @@ from dpca.errors import writing
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Stage, Work
 from dpca.genotypes.dosages import COPIES
-from dpca.methods.passes import Pass, product_with
+from dpca.methods.passes import Pass
+from dpca.methods.spans import product_with
 from dpca.numerics.accumulators import gram, nothing
 from dpca.numerics.accumulators.block_product import Product
 from dpca.numerics.backproject import BackprojectionPartial

@@ -18,10 +18,10 @@ from dpca.errors import AssumptionError
 from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
-from dpca.methods.passes import Sweep, orthogonalize_span
 from dpca.methods.second_pass import pending_name
 from dpca.methods.solve import Solved
 from dpca.methods.stages import Stages
+from dpca.methods.sweeps import Sweep, orthogonalize_span
 from dpca.numerics.fourth_moments import FourthMoments, Loadings, added, n_sums
 from dpca.numerics.rotation import OBLIQUE, Rotating, RotationResult, add_targets, mixed, promax
 from dpca.numerics.spectrum import Spectrum

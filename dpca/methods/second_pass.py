@@ -16,16 +16,10 @@ import numpy as np
 
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
-from dpca.methods.passes import (
-    Sweep,
-    components_span,
-    extremes_span,
-    left_vectors_span,
-    orthogonalize_span,
-    scores_span,
-)
 from dpca.methods.solve import Solved, in_double, of_factors, without_missed
+from dpca.methods.spans import components_span, left_vectors_span
 from dpca.methods.stages import Stages
+from dpca.methods.sweeps import Sweep, extremes_span, orthogonalize_span, scores_span
 from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
 from dpca.numerics.backproject import BackprojectionPartial, MeasuredFit, Ritz, is_orthonormal, orthogonalizer
 from dpca.numerics.certificate import confirmed

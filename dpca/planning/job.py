@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dpca.config.model import Model
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.footprint import second_pass
+from dpca.planning.in_memory import plan_in_memory
 from dpca.planning.runplan import RunPlan, Scratch, Settled, Workers
-from dpca.planning.search import plan_in_memory, plan_run
+from dpca.planning.search import plan_run
 from dpca.planning.steps import PlannedStep, steps_of, worst_steps
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup, Groups

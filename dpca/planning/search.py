@@ -15,53 +15,41 @@ them (`held`), so that each size is stated beside the code that it describes.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any
-
-import numpy as np
 
 from dpca.config.model import Model
 from dpca.errors import ConfigError, OverBudgetError
-from dpca.numerics import backproject, preprocess
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.advice import Forecast, over_budget
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, check_axis, plan_layout
 from dpca.planning.footprint import (
     Footprints,
-    arranged,
-    copied_first,
-    held_to_read,
-    held_to_solve,
     reads_means,
     second_pass,
 )
+from dpca.planning.in_memory import eigensolve_threads
 from dpca.planning.rechunk import Copy, plan_copy
 from dpca.planning.runplan import (
-    ONE,
     Attempt,
     Concurrency,
     Footprint,
     HeldArray,
-    MapColumns,
     Process,
     RunPlan,
     Scratch,
     Settled,
     Workers,
 )
-from dpca.settings import COMPUTE, MODEL, OUTPUT
+from dpca.settings import MODEL, OUTPUT
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
 from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
-from dpca.store.arrays import Dims, coordinates_to_copy, dims_of
-from dpca.store.ledger import held_to_keep
-from dpca.store.outputs import held_to_write
+from dpca.store.arrays import coordinates_to_copy, dims_of
 from dpca.system.machine import LIBRARIES_BYTES, Budget
-from dpca.units import describe_memory, enough
+from dpca.units import describe_memory
 
 READINGS = {
     "columns": "columns of chunks, whole: each chunk is decoded once a pass",
@@ -80,8 +68,6 @@ PRODUCT_SLAB_BYTES = 32 * 2**20
 """Size of a slab that is multiplied with a block of vectors: wide enough that adding up m x l products is cheap."""
 SLAB_SHIFTS = (0, 2, 4, 6)
 """Right shifts of the slab size to try: the full size, a quarter of it, and so on."""
-THREADED_EIGENSOLVE = 1000
-MAX_EIGENSOLVE_THREADS = 8
 WAITING = 2
 """Submitted spans that are not added up yet, as a multiple of the running tasks, where memory allows."""
 
@@ -220,13 +206,13 @@ def _planned(
     def forecast(run: RunPlan, threads: int, rung: Rung = first, of: Sequence[Footprints] = footprints) -> Processes:
         """Forecast of each stage by the input that takes the most."""
         held = (one.of(run.of_input(number), threads, rung) for number, one in enumerate(of))
-        return reduce(_joined, held)
+        return reduce(joined_processes, held)
 
     readings = []
     for number, group in enumerate(groups):
         alone = partial(forecast, of=footprints[number : number + 1])
         at_most = max(k, 0 if model.design is None else len(model.design.names))
-        possible: Iterable[RunPlan] = _readings(
+        possible: Iterable[RunPlan] = readings_of(
             group.layout, group.samples_axis, keeps, at_most, workers.budget, columns
         )
         if settled:
@@ -243,7 +229,7 @@ def _planned(
             tried = replace(tried, processes=forecast(tried, threads, rung))
             if tried.fits:
                 attempts.append(Attempt(rung, concurrency))
-                processes = _joined(processes, tried.processes)
+                processes = joined_processes(processes, tried.processes)
                 break
         else:
             if settled:
@@ -264,88 +250,6 @@ def _planned(
         expected_bytes=run.tightest.peak_bytes,
         left_out=tuple(reason for _, left_out in copied for reason in left_out),
     )
-
-
-def plan_maps(
-    groups: Groups,
-    columns: MapColumns,
-    dtype: np.dtype[Any],
-    stored: np.dtype[Any],
-    *,
-    workers: Workers,
-    scratch: Scratch,
-    beside: Sequence[HeldArray] = (),
-    n_regressors: int = 0,
-    coordinates: Mapping[str, int] = {},
-) -> RunPlan:
-    """The plan of one pass that makes maps X' C of samples' coefficients C; reads no values.
-
-    Parameters
-    ----------
-    groups : the data, side by side
-    dtype, stored : of the products, and of the maps
-    workers, scratch : as for `plan_run`
-    beside : what this process holds meanwhile
-    n_regressors : how many regressors the runs have subtracted, at most
-    coordinates : as in `dpca.methods.projection.plan_projection`
-    """
-    n = groups[0].n_samples
-
-    def forecast(run: RunPlan, threads: int, of: Sequence[FeatureGroup] = groups) -> Processes:
-        waiting = run.concurrency.window - run.concurrency.n_tasks
-        sums = [
-            *beside,
-            HeldArray("overlap and projection of maps", 8 * columns.maps * (n + columns.maps), 1 + len(of) + waiting),
-        ]
-        held = [
-            arranged(
-                _maps_tasks(run.of_input(number), group.source, columns, dtype, stored, n_regressors),
-                {"components": sums},
-                [],
-                workers,
-                threads,
-                coordinates,
-            )
-            for number, group in enumerate(of)
-        ]
-        return reduce(_joined, held)
-
-    found = []
-    for group in groups:
-        alone = partial(forecast, of=(group,))
-        possible = _readings(group.layout, group.samples_axis, "samples", columns.stored, workers.budget)
-        found.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
-    run = first_that_fits(groups[0].layout, [RunPlan(tuple(found))], workers, scratch, forecast)
-    for number, group in enumerate(groups):
-        check_sharing(group.source, run.of_input(number))
-    rung = Rung("gram_eigh", dtype)
-    return replace(run, attempts=(Attempt(rung, run.concurrency),), expected_bytes=run.tightest.peak_bytes)
-
-
-def _maps_tasks(
-    run: RunPlan, source: Source, columns: MapColumns, dtype: np.dtype[Any], stored: np.dtype[Any], p: int
-) -> dict[str, dict[str, int]]:
-    """Memory of the tasks of the pass."""
-    plan, copy = run.plan, run.only.copy
-    n, q, tile = plan.n_kept, columns.maps, columns.stored * plan.tile_width * stored.itemsize
-    together = min(columns.deviations, backproject.TOGETHER)
-    tasks = {} if copy is None else {"copy": copy.held_to_write(source)}
-    tasks["components"] = {
-        **held_to_read(run, source),
-        **preprocess.held(plan, dtype),
-        "means and scales of a tile": 2 * 8 * (plan.tile_width + 2 * plan.slab_width),
-        "coefficients of regressors, and a fit": 8 * p * (3 * plan.tile_width + plan.slab_width)
-        + 8 * bool(p) * n * plan.block_width,
-        "coefficients": n * (q + columns.deviations) * dtype.itemsize,
-        "overlap and projection of a span": 8 * q * (q + n),
-        "maps of a slab": columns.stored * plan.slab_width * stored.itemsize,
-        "products of a panel": q * (q + n + 2 * plan.panel_width) * dtype.itemsize,
-        "deviations of a panel": (2 * together + columns.errors + 2 * columns.scaled) * plan.panel_width * 8,
-        "maps of a tile, as columns and as they are stored": 2 * tile,
-        "tile being written": held_to_write(tile),
-        "part being written to the ledger": held_to_keep(8 * q * (q + n)),
-    }
-    return tasks
 
 
 def _keeping_data(run: RunPlan, groups: Groups) -> RunPlan:
@@ -379,11 +283,6 @@ def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: 
         f"{describe_memory(would)} with its eigensolve.",
         key="model.svd_solver",
     )
-
-
-def eigensolve_threads(m: int) -> int:
-    """BLAS threads of the eigensolve: 1 for small m, where more do not help, so that its bits are the same on any machine."""
-    return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
 
 
 def first_that_fits(
@@ -430,10 +329,10 @@ def side_by_side(plans: Sequence[RunPlan | None]) -> RunPlan | None:
     if len(made) < 2:
         return made[0] if made else None
     inputs = tuple(one for plan in made for one in plan.inputs)
-    return replace(made[0], inputs=inputs, processes=reduce(_joined, (plan.processes for plan in made)))
+    return replace(made[0], inputs=inputs, processes=reduce(joined_processes, (plan.processes for plan in made)))
 
 
-def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Process, ...]:
+def joined_processes(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Process, ...]:
     """Processes with the stages of both; where two stages have the same name, the larger one."""
 
     def stages(a: Process, b: Process) -> tuple[Footprint, ...]:
@@ -445,9 +344,10 @@ def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Pr
     return tuple(replace(a, stages=stages(a, b)) for a, b in zip(first, second, strict=True))
 
 
-def _readings(
+def readings_of(
     layout: Layout, axis: int, keeps: Side, n_components: int, budget: Budget, columns: int | None = None
 ) -> Iterator[RunPlan]:
+    """The ways to read an input, without a copy first, with wide slabs first."""
     m = math.prod(layout.shape[other] for other in axes_of(keeps, len(layout.shape), axis))
     panel = min(LARGEST_SLAB_BYTES, SLAB_WIDTH * m * layout.dtype.itemsize)
     largest = max(SLAB_BYTES, panel) if columns is None else PRODUCT_SLAB_BYTES
@@ -470,51 +370,6 @@ def _readings(
         for copy in copies:
             plan = plan_layout(copy.layout, axis, n_components, keeps, slab_bytes=size, divide=True, columns=columns)
             yield RunPlan.of(plan, "copy", copy)
-
-
-def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Workers) -> RunPlan:
-    """The plan for kernels whose matrix exists already, in the input or in an earlier result: no data are streamed."""
-    layout = group.layout
-    axis = check_axis(layout, group.samples_axis)
-    n = layout.shape[axis]
-    model.check(layout.name, n, layout.n_values // n)
-    plan = plan_layout(layout, axis, 1, divide=True)
-    dims = Dims.of(layout.dims, axis)
-    coordinates, left_out = coordinates_to_copy(group.source, dims, {axis: dims.sample})
-    held = held_to_solve(model, rung, n, model.most_components(n, n))
-    process = process_of(layout.name, "eigensolve", held, n, workers, coordinates)
-    return RunPlan.of(
-        plan,
-        "columns",
-        concurrency=ONE,
-        processes=(process,),
-        attempts=(Attempt(rung, ONE),),
-        eigensolve_threads=eigensolve_threads(n),
-        reads=False,
-        expected_bytes=process.peak_bytes,
-        left_out=left_out,
-    )
-
-
-def process_of(
-    name: str, stage: str, arrays: Sequence[HeldArray], n: int, workers: Workers, coordinates: Mapping[str, int] = {}
-) -> Process:
-    """The process that holds some arrays over n samples in a stage without data."""
-    libraries = HeldArray("interpreter and libraries", LIBRARIES_BYTES)
-    called, budget = (
-        ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)
-    )
-    process = Process(called, 1, (*copied_first(coordinates), Footprint(stage, (libraries, *arrays))), budget)
-    if process.peak_bytes > budget.bytes:
-        raise OverBudgetError(
-            f"{name}: {process.peak_stage.name} of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
-            f"{describe_memory(budget.bytes)}, {budget.origin}",
-            f"Run it where {enough(process.peak_bytes)} may be had."
-            if budget.lowered
-            else f"Set {COMPUTE.memory} to {enough(process.peak_bytes)} or more.",
-            key="compute.memory",
-        )
-    return process
 
 
 def check_sharing(source: Source, run: RunPlan) -> None:

@@ -20,15 +20,15 @@ from tests.stores import bits
 N, D = 60, 6000
 SMALL = START + "dpca.planning.search.PRODUCT_SLAB_BYTES = 60_000\n"
 AT_SLAB = """
-import dpca.methods.passes as passes
-reading, seen = passes.slabs_read, []
+import dpca.methods.spans as spans
+reading, seen = spans.slabs_read, []
 def counted(*arguments):
     for found in reading(*arguments):
         seen.append(1)
         if len(seen) == {slab}:
             os.kill(os.getpid(), signal.SIGKILL)
         yield found
-passes.slabs_read = counted
+spans.slabs_read = counted
 """
 
 

@@ -9,9 +9,10 @@ import pytest
 from dpca.analyses.config import AnalysisSection, Filter, Step, load_derive
 from dpca.analyses.resampling import Resampling
 from dpca.config.allowed import REMEDIES
+from dpca.config.compute import Cluster
 from dpca.config.loading import load
 from dpca.config.rotation import Rotation
-from dpca.config.schema import Cluster, Kernel
+from dpca.config.schema import Kernel
 from dpca.errors import ConfigError
 
 DERIVE = "from: r\noutput: {path: o}\nanalyses:\n- name: a\n"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dpca import PCA, KernelPCA
 from dpca.execution.executors import Threads
-from dpca.methods.passes import components_span
+from dpca.methods.spans import components_span
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
 from dpca.store.ledger import Ledger
 from tests.runs import arrays_of, decompose_array

@@ -14,7 +14,7 @@ from tests.reference import dense_pca
 
 
 def standardize(x, rules=Rules(), *, samples_axis=0, dtype=np.float64, block=7, panel=20, **source):
-    """All panels of one slab put side by side: what `dpca.methods.passes` does with them."""
+    """All panels of one slab put side by side: what `dpca.methods.spans` does with them."""
     import dataclasses
 
     plan = make_plan(x.shape, x.itemsize, (1,) * x.ndim, samples_axis=samples_axis)

@@ -46,7 +46,7 @@ def in_small_slabs(monkeypatch):
 
 START = """
 import os, signal, sys, threading
-import dpca.slabs, dpca.methods.passes, dpca.system.durable
+import dpca.slabs, dpca.methods.spans, dpca.system.durable
 import dpca.planning.search
 dpca.slabs.TILE_WIDTH, dpca.planning.search.SLAB_BYTES, dpca.planning.search.SLAB_WIDTH = 1, 60_000, 1
 """

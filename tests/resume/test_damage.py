@@ -113,7 +113,7 @@ def test_damaged_scores_under_way_of_tall_data(monkeypatch):
     assert dpca("run", "tall.yaml") == 0
     undisturbed = bits("r")
     shutil.rmtree("r")
-    what = "import dpca.methods.passes\nspan = dpca.methods.passes.scores_span\nimport dpca.methods.second_pass\n"
+    what = "import dpca.methods.sweeps\nspan = dpca.methods.sweeps.scores_span\nimport dpca.methods.second_pass\n"
     what += "dpca.methods.second_pass.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
     assert disturbed(what, "run", "tall.yaml").returncode == -signal.SIGKILL
     files = staged("left_vectors*") + staged("scores*") + staged("alpha*")

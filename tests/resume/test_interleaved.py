@@ -68,7 +68,7 @@ def rows():
     return "rows.yaml"
 
 
-PLAIN = "import os, signal, sys, shutil\nimport dpca.methods.passes\n"
+PLAIN = "import os, signal, sys, shutil\nimport dpca.methods.spans\n"
 LOSING = """
 import dpca.planning.rechunk
 opened = dpca.planning.rechunk.Copy.open

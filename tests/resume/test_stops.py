@@ -247,7 +247,7 @@ def test_the_copy_in_a_scratch_that_is_no_longer_used_is_removed():
     made(whole_rows)
     for place in ("one", "two"):
         Path(place).mkdir()
-    plain = "import os, signal, sys\nimport dpca.methods.passes\n"
+    plain = "import os, signal, sys\nimport dpca.methods.spans\n"
     where = ("run", "rows.yaml", "--set", "compute.scratch=one")
     assert disturbed(at_slab(2, "os.kill(os.getpid(), signal.SIGKILL)"), *where, start=plain).returncode < 0
     assert os.listdir("one")

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.alone
 
 POISON = """
 import os, signal, threading
-import dpca.methods.passes
-original = dpca.methods.passes.first_span_of_features
+import dpca.methods.spans
+original = dpca.methods.spans.first_span_of_features
 def poisoned(work, span, report):
     if span == 4 and (not os.path.exists({flag!r}) or {always}):
         open({flag!r}, "w").close()

@@ -57,9 +57,9 @@ def test_a_changed_input_is_refused(config, change, capsys):
 
 
 def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, monkeypatch):
-    from dpca.methods import passes
+    from dpca.methods import spans
 
-    original = passes.components_span
+    original = spans.components_span
 
     def changing(work, alpha, span, report):
         if span == 5:
