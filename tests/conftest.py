@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dpca.sources import retries
 from tests.drawn import examples
 
 # No deadline: speed is not a property that a test asserts. The same examples every time, so that a suite that passed
@@ -53,7 +54,7 @@ def _in_own_directory(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
     """Reads that fail are tried again at once."""
-    monkeypatch.setattr("dpca.sources.retries.RETRY_SECONDS", (0, 0, 0))
+    monkeypatch.setattr(retries, "RETRY_SECONDS", (0, 0, 0))
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca import slabs
 from dpca.commands.apply import Placement, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
@@ -40,7 +41,7 @@ def config(request, monkeypatch):
     if "orthonormal" in case:
         left, right = np.linalg.qr(rng.normal(size=(6, 5)))[0], np.linalg.qr(rng.normal(size=(40, 5)))[0]
         x = (left * [1, 1e-2, 1e-3, 1e-4, 1e-5]) @ right.T
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    monkeypatch.setattr(slabs, "TILE_WIDTH", 1)
     zarr.create_array("x.zarr", data=x, chunks=chunks)
     Path("out").mkdir()
     Path("c.yaml").write_text(

@@ -31,6 +31,7 @@ from dpca import PCA, open_gram
 from dpca.config.loading import Loaded
 from dpca.errors import DpcaError, StorageError
 from dpca.estimators.base import scratch_beside
+from dpca.execution import jobqueue
 from dpca.execution.clusters import local
 from dpca.execution.jobqueue import _make_keys, _security
 from dpca.planning.rechunk import copy_in
@@ -636,7 +637,7 @@ def sbatch(monkeypatch):
     Path("bin/sbatch").write_text("#!/bin/sh\necho 7\n")
     Path("bin/sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{os.path.abspath('bin')}:{os.environ['PATH']}")
-    monkeypatch.setattr("dpca.execution.jobqueue._jobs", lambda place: contextlib.nullcontext(local(1)))
+    monkeypatch.setattr(jobqueue, "_jobs", lambda place: contextlib.nullcontext(local(1)))
 
 
 def assert_kept(*texts):

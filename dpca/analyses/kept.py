@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,18 +12,22 @@ from numpy.typing import NDArray
 from dpca.analyses.answers import Answer, ProductAccuracy
 from dpca.analyses.axis import Axis
 from dpca.analyses.features import FeatureMatrices
-from dpca.analyses.maps import Backprojection, precisions
+from dpca.analyses.maps import Backprojection, columns_of_maps, precisions
 from dpca.analyses.samples import Samples, Unread
 from dpca.derived.feature_groups import weighted_sum
 from dpca.derived.gram import AnyProducts, Products, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
 from dpca.methods.dataset import Dataset
+from dpca.methods.decomposition import streamed
 from dpca.methods.kept_gram import RecordedSource
 from dpca.methods.record import changes_of
 from dpca.methods.recorded import input_of
+from dpca.methods.stages import Stages
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
+from dpca.planning.maps import MapsJob
+from dpca.planning.runplan import HeldArray, MapColumns, Scratch
 from dpca.settings import OUTPUT, PREPROCESS
 from dpca.sources.coordinate import Coordinate, difference
 from dpca.sources.finding import PAIRING, Pairing, paired_by
@@ -32,6 +36,7 @@ from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
 from dpca.store.gram import SHARED, keeps_gram, no_matrix, read_gram, read_group, read_shared, rung_of
 from dpca.store.meanings import common_unit
+from dpca.store.outputs import Outputs
 from dpca.store.results import Result
 from dpca.types import F64
 from dpca.units import NAME
@@ -276,13 +281,41 @@ class SourceResults:
             )
         return tuple(part.open(data.get(part.name, ())) for part in self.parts)
 
-    def backprojection(self, answers: Mapping[str, Answer], data: Dataset) -> Backprojection:
-        """The pass over the data that makes the maps of answers."""
+    def maps_of(
+        self,
+        answers: Mapping[str, Answer],
+        groups: Groups,
+        scratch: Scratch,
+        held: Callable[[MapColumns], list[HeldArray]],
+    ) -> MapsJob:
+        """The pass over the data that makes the maps of answers.
+
+        Parameters
+        ----------
+        held : the arrays that this process holds beside so many maps
+        """
+        columns = columns_of_maps(answers)
         dtype, stored = precisions(answers.values(), self.working_dtype)
+        return MapsJob(groups, columns, dtype, stored, self.n_regressors, tuple(held(columns)), scratch)
+
+    def make_maps(
+        self, job: MapsJob, answers: Mapping[str, Answer], stages: Stages, outputs: Outputs, copies: str
+    ) -> tuple[dict[str, dict[str, Any]], int]:
+        """Make the maps of answers; also how many absent chunks copies of the data met.
+
+        Parameters
+        ----------
+        copies : path of copies of the data, if the plan has any
+        """
+        data = Dataset(job.groups, job.run_plan.plans)
+        with streamed(data, job.run_plan, copies, stages) as (streams, absent):
+            return self._backprojection(job, answers, data).run(stages, streams, job.run_plan, outputs), absent
+
+    def _backprojection(self, job: MapsJob, answers: Mapping[str, Answer], data: Dataset) -> Backprojection:
         fitted, dims = tuple(part.fitted for part in self.parts), tuple(part.dims for part in self.parts)
         regressors = tuple(part.result.regressors for part in self.parts)
         units = tuple(part.unit for part in self.parts)
-        return Backprojection(data, fitted, self.rules, answers, dims, regressors, units, dtype, stored)
+        return Backprojection(data, fitted, self.rules, answers, dims, regressors, units, job.dtype, job.stored)
 
     @property
     def unit(self) -> str | None:

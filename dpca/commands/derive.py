@@ -32,15 +32,14 @@ from dpca.execution.jobqueue import SlurmStep, in_step, joined
 from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
-from dpca.methods.dataset import Dataset
-from dpca.methods.decomposition import guarded, streamed
+from dpca.methods.decomposition import guarded
 from dpca.methods.record import environment
 from dpca.methods.recorded import paths_of
 from dpca.methods.stages import Stages
 from dpca.planning.disk import check_room
 from dpca.planning.in_memory import eigensolve_threads, process_of
-from dpca.planning.maps import plan_maps
-from dpca.planning.runplan import HeldArray, MapColumns, RunPlan
+from dpca.planning.maps import MapsJob
+from dpca.planning.runplan import HeldArray, MapColumns
 from dpca.settings import OUTPUT
 from dpca.sources import Source
 from dpca.sources.credentials import without_secrets
@@ -177,16 +176,9 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         statistics = sum(array.bytes * array.count for array in held_by_statistics(n, config.analyses))
         run_plan = None
         if groups:
-            run_plan = plan_maps(
-                groups,
-                columns,
-                dtype,
-                kept.working_dtype,
-                workers=workers,
-                scratch=scratch,
-                n_regressors=kept.n_regressors,
-                beside=_beside_maps(config, kept, columns, statistics, workers.threads),
-            )
+            beside = tuple(_beside_maps(config, kept, columns, statistics, workers.threads))
+            job = MapsJob(groups, columns, dtype, kept.working_dtype, kept.n_regressors, beside, scratch)
+            run_plan = job.planned(workers).run_plan
     processes = [process, *(run_plan.processes if run_plan else ())]
     return {
         "samples": n,
@@ -225,7 +217,7 @@ class _Work:
     ) -> None:
         self.config, self.kept, self.groups, self.executor = config, kept, groups, executor
         self.workers = executor.workers(_memory(config))
-        self._peak, self._aside, self._plans = peak, aside, list[RunPlan]()
+        self._peak, self._aside, self._jobs = peak, aside, list[MapsJob]()
         n = kept.first.n_samples
         holding = held(n, config.analyses, *kept.sizes, self.workers.threads)
         self._process = process_of(kept.name, "analyses", holding, n, self.workers)
@@ -237,10 +229,10 @@ class _Work:
     def _check(self) -> None:
         """End the command if it takes more memory than it may."""
         if self.executor.shares_memory:
-            keep_to(self._plans[-1].processes[0] if self._plans else self._process, self._peak)()
+            keep_to(self._jobs[-1].run_plan.processes[0] if self._jobs else self._process, self._peak)()
 
     def _vitals(self) -> Vitals | None:
-        return vitals_of(self._plans[-1], self._peak, self.executor)() if self._plans else None
+        return vitals_of(self._jobs[-1].run_plan, self._peak, self.executor)() if self._jobs else None
 
     @property
     def _sources(self) -> list[Source]:
@@ -250,7 +242,7 @@ class _Work:
     @property
     def memory(self) -> dict[str, Any]:
         """Planned and measured memory, for the manifest."""
-        processes = self._plans[-1].processes if self._plans else (self._process,)
+        processes = self._jobs[-1].run_plan.processes if self._jobs else (self._process,)
         return {
             "planned_bytes": {process.name: process.peak_bytes for process in processes},
             "planned_bytes_of_stages": {
@@ -275,8 +267,8 @@ class _Work:
 
     def outputs(self, answers: Mapping[str, Answer], what: dict[str, Any]) -> Outputs:
         """The group to write to; with maps also their plan, and the ledger of what was finished of the same command before."""
-        plans = [self._plan(answers)] if self.groups else []
-        self._plans.extend(plans)
+        self._jobs.extend([self._job(answers)] if self.groups else [])
+        plans = [job.run_plan for job in self._jobs]
         ledger = self._aside.begin(
             {
                 "command": "derive",
@@ -304,34 +296,23 @@ class _Work:
         outputs.create({"from": ", ".join(path for _, path in self.config.paths), "analyses": names})
         return outputs
 
-    def _plan(self, answers: Mapping[str, Answer]) -> RunPlan:
+    def _job(self, answers: Mapping[str, Answer]) -> MapsJob:
+        """The pass that makes the maps of answers."""
         n_bytes = sum(
             array.values.nbytes for one in answers.values() if one.maps is None for array in one.arrays.values()
         )
-        answers = mapped(answers)
-        dtype, stored = precisions(answers.values(), self.kept.working_dtype)
-        columns = columns_of_maps(answers)
-        return plan_maps(
-            self.groups,
-            columns,
-            dtype,
-            stored,
-            workers=self.workers,
-            scratch=scratch_of(self.config, self._aside.path),
-            n_regressors=self.kept.n_regressors,
-            beside=_beside_maps(self.config, self.kept, columns, n_bytes, self.workers.threads),
-        )
+        scratch, threads = scratch_of(self.config, self._aside.path), self.workers.threads
+
+        def beside(columns: MapColumns) -> list[HeldArray]:
+            return _beside_maps(self.config, self.kept, columns, n_bytes, threads)
+
+        return self.kept.maps_of(mapped(answers), self.groups, scratch, beside).planned(self.workers)
 
     def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
         """The answers with maps, which one pass over the data makes; and what it counted."""
-        kept, run_plan = self.kept, self._plans[-1]
-        data = Dataset(self.groups, run_plan.plans)
-        projection = kept.backprojection(mapped(answers), data)
-        copies = str(scratch_of(self.config, self._aside.path).path) if run_plan.copies else None
-        if copies is not None:
-            copies = f"{copies}/dpca-{self._aside.word}"
-        with streamed(data, run_plan, copies, self.stages) as (streams, absent):
-            found = projection.run(self.stages, streams, run_plan, outputs)
+        kept, (job,) = self.kept, self._jobs
+        copies = f"{job.scratch.path}/dpca-{self._aside.word}"
+        found, absent = kept.make_maps(job, mapped(answers), self.stages, outputs, copies)
         ledger, changes = self.stages.ledger, kept.changes(self.groups)
         if not changes and ledger is not None and ledger.stale(self._sources):
             changes = ["it is now what it was at first, but was not between"]

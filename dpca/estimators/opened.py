@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
 from dpca.analyses.kept import FittedPart, SourceResults
-from dpca.analyses.maps import COMPONENTS, columns_of_maps, precisions, with_maps
+from dpca.analyses.maps import COMPONENTS, precisions, with_maps
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
 from dpca.errors import DataError, InputError, OverBudgetError
@@ -25,15 +25,13 @@ from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.kernels.inner import Inner
 from dpca.methods.applying import ScoredSamples
-from dpca.methods.dataset import Dataset
-from dpca.methods.decomposition import guarded, streamed
+from dpca.methods.decomposition import guarded
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.regressed import asked_of, columns_in, regressors_of
 from dpca.methods.stages import Stages
 from dpca.methods.training import cross, plan_cross
-from dpca.planning.maps import plan_maps
-from dpca.planning.runplan import HeldArray, Workers
+from dpca.planning.runplan import HeldArray, MapColumns, Workers
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named, parts_of
 from dpca.store.arrays import of_group
@@ -159,32 +157,22 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[HeldArray]) 
     """
     kept = opened.kept
     answers = {f"analysis_{number}": answer for number, answer in enumerate(asked)}
-    groups, (dtype, stored) = opened.data, precisions(answers.values(), kept.working_dtype)
-    scratch, columns = scratch_beside(opened.store), columns_of_maps(answers)
-    n_numbers = opened.samples.n * (3 * columns.maps + 2 * columns.deviations)
-    beside = [*held, HeldArray("answers of all analyses", 8 * n_numbers)]
+
+    def beside(columns: MapColumns) -> list[HeldArray]:
+        n_numbers = opened.samples.n * (3 * columns.maps + 2 * columns.deviations)
+        return [*held, HeldArray("answers of all analyses", 8 * n_numbers)]
+
+    job = kept.maps_of(answers, opened.data, scratch_beside(opened.store), beside)
     with opened.connected() as executor:
         with in_python():
-            workers = opened.workers(executor)
-            run_plan = plan_maps(
-                groups,
-                columns,
-                dtype,
-                stored,
-                workers=workers,
-                scratch=scratch,
-                n_regressors=kept.n_regressors,
-                beside=beside,
-            )
+            job = job.planned(opened.workers(executor))
         place = new_directory(opened.store, COMPONENTS)
         try:
-            stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)
-            outputs = guarded(Outputs(UnsyncedStore(place / "maps.zarr")), run_plan, stages.runner)
+            stages = Stages(Runner(executor, Progress()))
+            outputs = guarded(Outputs(UnsyncedStore(place / "maps.zarr")), job.run_plan, stages.runner)
             outputs.create({})
-            backprojection = kept.backprojection(answers, data)
-            with streamed(data, run_plan, scratch.path, stages) as (streams, _):
-                found = backprojection.run(stages, streams, run_plan, outputs)
-            _check_unchanged(opened, groups)
+            found, _ = kept.make_maps(job, answers, stages, outputs, job.scratch.path)
+            _check_unchanged(opened, job.groups)
             if opened.given is not None:
                 _check_residuals(kept, found)
         except BaseException:

@@ -12,7 +12,7 @@ from dpca.config.model import Model
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.footprint import second_pass
 from dpca.planning.in_memory import plan_in_memory
-from dpca.planning.runplan import RunPlan, Scratch, Settled, Workers
+from dpca.planning.runplan import UNPLANNED, RunPlan, Scratch, Settled, Workers
 from dpca.planning.search import plan_run
 from dpca.planning.steps import PlannedStep, steps_of, worst_steps
 from dpca.sources import Source
@@ -20,7 +20,6 @@ from dpca.sources.groups import FeatureGroup, Groups
 from dpca.store.gram import rung_of
 from dpca.store.results import Result
 
-UNPLANNED = RunPlan(())
 NOWHERE = Scratch("", 0)
 """No place for copies of the input."""
 

@@ -248,6 +248,9 @@ class RunPlan:
         )
 
 
+UNPLANNED = RunPlan(())
+
+
 @dataclass(frozen=True)
 class SettledInput:
     """How an input is read, as it is stored."""

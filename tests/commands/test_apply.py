@@ -11,6 +11,7 @@ import xarray as xr
 import zarr
 
 from dpca import PCA
+from dpca.methods import projection
 from dpca.sources.dask_array import DaskSource
 from dpca.store.results import open_result
 from tests.commands.calls import X, dpca, dpca_process
@@ -74,7 +75,7 @@ def test_new_samples_of_any_number_from_any_source(kind, n, tmp_path):
 @pytest.mark.parametrize(("shape", "axis"), [((30, 3, 4), 0), ((30, 3, 4), 2), ((6, 5, 7), 0), ((6, 5, 7), 1)])
 def test_the_samples_of_the_fit_have_the_scores_of_the_fit(shape, axis, monkeypatch):
     """Whichever side was kept, along any axis, in groups of any size."""
-    monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 7)
+    monkeypatch.setattr(projection, "GROUP_SAMPLES", 7)
     x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
     result = run(x, "model.n_components=5", samples_axis=axis, chunks=(2, 3, 2))
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
@@ -85,7 +86,7 @@ def test_the_samples_of_the_fit_have_the_scores_of_the_fit(shape, axis, monkeypa
 
 def test_each_chunk_of_new_samples_is_read_once(monkeypatch):
     run(X, "model.n_components=4")
-    monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 8)
+    monkeypatch.setattr(projection, "GROUP_SAMPLES", 8)
     array, reads = counted(zarr.create_array({}, data=NEW, chunks=(4, 7, 9)))
     fitted = PCA(4).fit(X)
     np.testing.assert_allclose(fitted.transform(array), fitted.transform(NEW), atol=1e-5)
@@ -96,7 +97,7 @@ def test_each_chunk_of_new_samples_is_read_once(monkeypatch):
 def test_a_dask_array_of_irregular_chunks_is_computed_once(monkeypatch):
     import dask.array as da
 
-    monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 8)
+    monkeypatch.setattr(projection, "GROUP_SAMPLES", 8)
     computed = []
 
     def block(values, block_info=None):
@@ -322,7 +323,7 @@ def test_more_memory_than_there_is_exits_3_and_says_how_much_would_do(capsys):
     ],
 )
 def test_a_reconstruction_is_the_mean_and_what_components_explain(shape, axis, whiten, monkeypatch):
-    monkeypatch.setattr("dpca.methods.projection.CHUNK_BYTES", 500)
+    monkeypatch.setattr(projection, "CHUNK_BYTES", 500)
     x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
     keys = ("model.n_components=3", "preprocess.scale=std", f"model.whiten={whiten}")
     make(x, *keys, samples_axis=axis, chunks=(2, 3, 2))

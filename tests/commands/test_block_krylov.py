@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca import slabs
+from dpca.planning import search
+from dpca.store import gram
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.made import made
@@ -33,8 +36,8 @@ spans.slabs_read = counted
 
 
 def in_small_slabs(patch):
-    patch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    patch.setattr("dpca.planning.search.PRODUCT_SLAB_BYTES", 60_000)
+    patch.setattr(slabs, "TILE_WIDTH", 1)
+    patch.setattr(search, "PRODUCT_SLAB_BYTES", 60_000)
 
 
 @pytest.fixture
@@ -286,8 +289,8 @@ def test_what_needs_the_matrix_is_refused_with_the_number_of_samples_that_fits(s
     assert "Run it again with output.gram: true and model.svd_solver: gram_eigh" in said
     from dpca.system.machine import Budget
 
-    monkeypatch.setattr("dpca.store.gram.memory_budget", lambda: Budget(161 * 2**20, "of this test"))
-    monkeypatch.setattr("dpca.store.gram.LIBRARIES_BYTES", 161 * 2**20 - 8 * 3 * 50**2)
+    monkeypatch.setattr(gram, "memory_budget", lambda: Budget(161 * 2**20, "of this test"))
+    monkeypatch.setattr(gram, "LIBRARIES_BYTES", 161 * 2**20 - 8 * 3 * 50**2)
     assert dpca("derive", "d.yaml") == 2
     said = capsys.readouterr().err
     assert "up to about " in said

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands import export as commands_export
 from tests.commands.calls import dpca, run
 from tests.made import made
 from tests.stores import random_array
@@ -62,7 +63,7 @@ def test_netcdf_with_maps_in_the_unit_of_the_data(result, capsys):
 
 
 def test_hdf5(result, monkeypatch):
-    monkeypatch.setattr("dpca.commands.export.BLOCK_BYTES", 1000)
+    monkeypatch.setattr(commands_export, "BLOCK_BYTES", 1000)
     assert dpca("export", "r", "--to", "hdf5", "--out", "mine.h5") == 0
     with h5py.File("mine.h5") as found:
         assert [dim.label for dim in found["components"].dims] == ["component", "lat", "lon"]
@@ -73,7 +74,7 @@ def test_hdf5(result, monkeypatch):
 
 
 def test_npz(result, monkeypatch):
-    monkeypatch.setattr("dpca.commands.export.BLOCK_BYTES", 1000)
+    monkeypatch.setattr(commands_export, "BLOCK_BYTES", 1000)
     assert dpca("export", "r", "--to", "npz") == 0
     with np.load("r.npz", allow_pickle=False) as found:
         assert set(found) == set(result)

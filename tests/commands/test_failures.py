@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands import run as commands_run
+from dpca.execution import clusters
 from tests.commands.calls import X, dpca, given, run
 from tests.made import made
 
@@ -32,7 +34,7 @@ from tests.made import made
     ],
 )
 def test_bad_input_is_told_before_anything_is_written(config, capsys, keys, code, message, monkeypatch):
-    monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1)
     assert dpca("run", config, *(part for key in keys for part in ("--set", key))) == code
     shown = capsys.readouterr().err.splitlines()
     assert message in shown[0]
@@ -152,7 +154,7 @@ def test_a_run_that_was_stopped_before_its_publication_is_an_unfinished_one(conf
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpca.commands.run.ResultDirectory.publish", stop)
+        patch.setattr(commands_run.ResultDirectory, "publish", stop)
         assert dpca("run", config) == 130
     assert not Path("out/r/manifest.json").exists()
     assert dpca("run", config) == 2

@@ -11,6 +11,7 @@ import pytest
 import zarr
 
 from dpca.analyses.config import load_derive
+from dpca.commands import inspection
 from dpca.commands.inspection import inspect
 from dpca.config.loading import load
 from dpca.config.schema import Config
@@ -159,7 +160,7 @@ def test_what_to_watch_out_for_in_chunks_and_shapes(capsys, monkeypatch):
 
     def watched_with(memory):
         with monkeypatch.context() as patch:
-            patch.setattr("dpca.commands.inspection.memory_budget", lambda: Budget(memory, "of this test"))
+            patch.setattr(inspection, "memory_budget", lambda: Budget(memory, "of this test"))
             return watched_for(capsys, "tall.zarr")
 
     said = watched_with(2**20)
@@ -212,7 +213,7 @@ def test_metadata_one_chunk_and_the_first_and_last_sample_are_all_that_is_read(c
 @pytest.mark.parametrize("chunks", [None, (12, 40, 30), (1, 40, 30)])
 def test_land_is_seen_wherever_it_lies(chunks, capsys, monkeypatch):
     """In a file without chunks, in one large chunk that can't be read in part, and in a chunk a sample."""
-    monkeypatch.setattr("dpca.commands.inspection.SAMPLED_BYTES", 1000)
+    monkeypatch.setattr(inspection, "SAMPLED_BYTES", 1000)
     x = random_array(0, (12, 40, 30), "f4")
     x[:, 30:, 20:] = np.nan
     with h5py.File("x.h5", "w") as file:

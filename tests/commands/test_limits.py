@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands import prepare, run
 from dpca.system.machine import Peak
 from tests.commands.calls import dpca
 from tests.stores import random_array
@@ -92,7 +93,7 @@ def rows():
 
 
 def test_scratch_that_is_too_small_is_refused_beforehand(rows, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.commands.prepare.free_disk", lambda path: 10**7)
+    monkeypatch.setattr(prepare, "free_disk", lambda path: 10**7)
     for command in ("plan", "run"):
         assert dpca(command, rows) == 3
         error, remedy = capsys.readouterr().err.splitlines()
@@ -125,7 +126,7 @@ def test_a_run_that_takes_more_than_its_budget_is_stopped_and_says_so(wide, caps
         peak.bytes = 2**41
         yield peak
 
-    monkeypatch.setattr("dpca.commands.run.watched_memory", too_much)
+    monkeypatch.setattr(run, "watched_memory", too_much)
     assert dpca("run", wide) == 3
     shown = capsys.readouterr().err
     assert "the run took 2 TiB of memory where" in shown

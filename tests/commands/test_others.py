@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import zarr
 
+from dpca.cli import printing
 from dpca.cli.printing import status_lines
 from dpca.execution.progress import Progress
+from dpca.store import directory
 from dpca.store.directory import read_status
 from tests.commands.calls import X, dpca, given, run
 from tests.made import made
@@ -112,8 +114,8 @@ def test_a_status_is_watched_until_the_run_has_ended(capsys, monkeypatch, state,
     last = json.loads(Path("out/r/status.json").read_text()) | {"state": state}
     running = last | {"state": "running", "total_bytes": 100, "seconds_left": None, "message": ""}
     seen = iter([running | {"done_bytes": done} for done in (10, 12, 50)] + [last])
-    monkeypatch.setattr("dpca.store.directory.read_status", lambda _: next(seen))
-    monkeypatch.setattr("dpca.cli.printing.WATCH_SECONDS", 0)
+    monkeypatch.setattr(directory, "read_status", lambda _: next(seen))
+    monkeypatch.setattr(printing, "WATCH_SECONDS", 0)
     capsys.readouterr()
     assert dpca("status", "out/r", "--watch") == code
     lines = capsys.readouterr().out.splitlines()

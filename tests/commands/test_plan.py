@@ -14,6 +14,7 @@ import zarr
 
 from dpca import PCA, KernelPCA
 from dpca.errors import OverBudgetError
+from dpca.planning import disk
 from tests.commands.calls import dpca, dpca_process, given, run, sets
 from tests.made import made
 from tests.stores import random_array
@@ -102,7 +103,7 @@ def test_a_result_that_the_disk_has_no_room_for_is_refused_before_anything_is_re
     """By every command that writes one, and by a fit; a number of components that the spectrum decides may be small."""
     assert dpca("run", config) == 0
     Path("d.yaml").write_text("from: out/r\nanalyses: [{name: a, model: {kind: pca}}]\noutput: {path: d}\n")
-    monkeypatch.setattr("dpca.planning.disk.free_disk", lambda path: 15_000)
+    monkeypatch.setattr(disk, "free_disk", lambda path: 15_000)
     capsys.readouterr()
     again = sets("output.path=other")
     needed = ("takes up to ", "but its disk has 15 kB free")
@@ -117,11 +118,11 @@ def test_a_result_that_the_disk_has_no_room_for_is_refused_before_anything_is_re
         assert all(words in said for words in needed), said
         assert not {"other", "back.zarr", "d"} & {*os.listdir()}
     x = zarr.open_array("x.zarr")
-    monkeypatch.setattr("dpca.planning.disk.free_disk", lambda path: 100)
+    monkeypatch.setattr(disk, "free_disk", lambda path: 100)
     for of in (PCA(4), KernelPCA(4)):
         with pytest.raises(OverBudgetError, match=r"(?s)takes up to .* its disk has 100 B free.*Choose another store"):
             of.fit(x)
-    monkeypatch.setattr("dpca.planning.disk.free_disk", lambda path: 15_000)
+    monkeypatch.setattr(disk, "free_disk", lambda path: 15_000)
     assert dpca("run", config, *again, *sets("model.n_components=broken_stick", "output.gram=false")) == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 import zarr
 from distributed import Security
 
+from dpca.execution import clusters
 from dpca.execution.executors import Distributed
 from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca, run, sets
@@ -120,7 +121,7 @@ def certificates(tmp_path):
 
 @pytest.mark.long
 def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 5)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 5)
     ca, cert, key = certificates["ca"], certificates["cert"], certificates["key"]
     security = Security(
         tls_ca_file=ca,
@@ -166,7 +167,7 @@ def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, mon
     ],
 )
 def test_what_is_not_there(config, cluster, code, sentence, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1)
     Path("broken.json").write_text("{}")
     Path("old.json").write_text('{"address": "tcp://127.0.0.1:1"}')
     assert far(config, cluster) == code

@@ -19,6 +19,7 @@ from scipy.spatial.distance import cdist
 
 import dpca
 from dpca import PCA, KernelPCA
+from dpca.analyses import kept as analyses_kept
 from dpca.analyses import kinds
 from dpca.analyses.kept import read_gram
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, OverBudgetError
@@ -111,7 +112,7 @@ def values_read(monkeypatch):
 def grams_read(monkeypatch):
     """The results whose Gram matrices have been read so far."""
     read = []
-    monkeypatch.setattr("dpca.analyses.kept.read_gram", lambda result: read.append(result.name) or read_gram(result))
+    monkeypatch.setattr(analyses_kept, "read_gram", lambda result: read.append(result.name) or read_gram(result))
     return read
 
 

@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import dpca
 from dpca import KernelPCA
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.methods import training
 from dpca.methods.kernel_decomposition import caveats_of_kernels
 from tests.clusters import local_cluster
 from tests.drawn import examples
@@ -234,8 +235,8 @@ def test_new_samples_in_groups(monkeypatch, tmp_path):
     fit = KernelPCA(3, kernel="rbf", gamma=1e-3, fit_inverse_transform=True).fit(stored)
     together = fit.transform(new)
     back = np.asarray(fit.inverse_transform(together))
-    monkeypatch.setattr("dpca.methods.training.GROUP_SAMPLES", 4)
-    monkeypatch.setattr("dpca.methods.training.SLAB_BYTES", 20 * 80 * 8)
+    monkeypatch.setattr(training, "GROUP_SAMPLES", 4)
+    monkeypatch.setattr(training, "SLAB_BYTES", 20 * 80 * 8)
     np.testing.assert_allclose(fit.transform(new), together, atol=1e-13)
     np.testing.assert_allclose(np.asarray(fit.inverse_transform(together)), back, atol=1e-12)
 

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 
 import dpca
-from dpca import PCA, KernelPCA
+from dpca import PCA, KernelPCA, slabs
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.estimators import kernel_pca, pca
 from dpca.execution.progress import Patient, Snapshot
@@ -237,7 +237,7 @@ def test_duplicate_samples_in_single_precision_give_no_noise_as_components():
 
 def test_irregular_dask_chunks_are_written_right(monkeypatch):
     """Tiles then share output chunks, which takes the lock."""
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    monkeypatch.setattr(slabs, "TILE_WIDTH", 1)
     x = random_array(0, (8, 4000), "f8")
     lazy = da.from_array(x, chunks=((8,), (700, 100, 1500, 3, 900, 797)))
     found = decompose_array(lazy, 3, slab_bytes=8 * 8 * 500, n_spans=4)
@@ -420,7 +420,7 @@ def test_a_fit_that_is_stopped_leaves_few_lines_and_progress_is_shown_if_asked_f
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpca.estimators.pca.decompose", stop)
+    monkeypatch.setattr(pca, "decompose", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         PCA(2).fit(x)
     assert caught.value.__suppress_context__

@@ -15,8 +15,9 @@ from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, InputError
-from dpca.sources import as_source
+from dpca.sources import as_source, xarray_labels
 from dpca.sources.dask_array import DaskSource
+from dpca.store import labelled
 from dpca.store.stored import RESERVED_DIMS
 from tests.commands.calls import dpca
 from tests.drawn import examples
@@ -196,7 +197,7 @@ def test_the_fit_as_a_dataset(field, tmp_path):
 
 
 def test_a_result_of_the_command_line_as_a_dataset(field, monkeypatch):
-    monkeypatch.setattr("dpca.store.labelled.HELD_BYTES", 100)
+    monkeypatch.setattr(labelled, "HELD_BYTES", 100)
     field.drop_vars("level").to_zarr("x.zarr", consolidated=False)
     Path("c.yaml").write_text(
         "input: {uri: x.zarr, array: sst, samples_axis: time}\nmodel: {n_components: 2}\noutput: {path: r, report: false}\n"
@@ -378,7 +379,7 @@ def test_arrays_of_different_units_that_are_not_scaled_are_named(field):
 )
 def test_an_array_of_a_file_that_is_not_read_yet_is_read_block_by_block(field, chunks, of, monkeypatch):
     """As xarray.open_dataset gives it, without chunks: no method loads it, and decoding, cuts and transposing are as they were."""
-    monkeypatch.setattr("dpca.sources.xarray_labels.BLOCK_BYTES", 200)
+    monkeypatch.setattr(xarray_labels, "BLOCK_BYTES", 200)
     packed = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -99, "chunksizes": chunks}
     field.drop_vars(["season", "level"]).to_netcdf("x.nc", engine="h5netcdf", encoding={"sst": packed})
     with xr.open_dataset("x.nc", engine="h5netcdf") as opened:

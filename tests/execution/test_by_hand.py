@@ -19,8 +19,10 @@ import zarr
 from distributed import Client, get_client
 from distributed.core import Status
 
-from dpca import PCA, KernelPCA
+from dpca import PCA, KernelPCA, slabs
 from dpca.errors import ClusterError, ConfigError, DataError, DpcaError, InputError, NotSeenError
+from dpca.execution import engine, executors
+from dpca.planning import search
 from dpca.system.blas import blas_libraries
 from tests.clusters import ByHand, hides_directories, local_cluster
 from tests.commands.calls import dpca
@@ -219,11 +221,11 @@ def until(condition):
 @pytest.fixture
 def soon(monkeypatch):
     """Schedulers are asked often, and a fit has many spans."""
-    monkeypatch.setattr("dpca.execution.executors.LOOK_SECONDS", 0.1)
-    monkeypatch.setattr("dpca.execution.engine.fold.__defaults__", (None, 0.1))
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.search.SLAB_BYTES", 300)
-    monkeypatch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(engine.fold, "__defaults__", (None, 0.1))
+    monkeypatch.setattr(slabs, "TILE_WIDTH", 1)
+    monkeypatch.setattr(search, "SLAB_BYTES", 300)
+    monkeypatch.setattr(search, "SLAB_WIDTH", 1)
 
 
 def lazy(gate, n=40):

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-from dpca import PCA
+from dpca import PCA, slabs
 from dpca.errors import ConfigError, OverBudgetError
 from dpca.numerics.certificate import caveats
+from dpca.planning import search
 from tests.drawn import examples
 from tests.reference import dense_pca
 from tests.runs import decompose_array
@@ -360,8 +361,8 @@ def test_real_genotypes(shared_data):
 
 
 def in_spans(x, chunks, monkeypatch):
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.search.PRODUCT_SLAB_BYTES", 60_000)
+    monkeypatch.setattr(slabs, "TILE_WIDTH", 1)
+    monkeypatch.setattr(search, "PRODUCT_SLAB_BYTES", 60_000)
     return zarr.create_array({}, data=x, chunks=chunks)
 
 

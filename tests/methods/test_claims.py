@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dpca import PCA, KernelPCA
 from dpca.execution.executors import Threads
+from dpca.methods import second_pass
 from dpca.methods.spans import components_span
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
 from dpca.store.ledger import Ledger
@@ -151,7 +152,7 @@ def test_a_run_that_is_gone_on_with_does_not_do_what_was_refuted_again(monkeypat
             raise KeyboardInterrupt
         return components_span(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.methods.second_pass.components_span", counted)
+    monkeypatch.setattr(second_pass, "components_span", counted)
     interrupted_at = 6  # 4 spans are of the solver that is refuted
     with pytest.raises(KeyboardInterrupt):
         decompose_array(x, 2, **spans, ledger=ledger, store=tmp_path / "r.zarr", executor=Threads(1))

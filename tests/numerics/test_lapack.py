@@ -45,7 +45,7 @@ def test_eigenvalues_and_chosen_vectors_of_any_spectrum(kind, m, seed, data):
 @pytest.mark.parametrize(("shape", "solver"), [((30, 500), "gram_eigh"), ((500, 30), "covariance_eigh")])
 @pytest.mark.parametrize("rank", [30, 4])
 def test_a_decomposition_is_right_where_the_matrix_is_large(shape, solver, rank, monkeypatch):
-    monkeypatch.setattr("dpca.numerics.accumulators.gram.LARGE", 1)
+    monkeypatch.setattr(gram, "LARGE", 1)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1])) + rng.normal(size=shape[1])
     found = decompose_array(x, 5, solver=solver)

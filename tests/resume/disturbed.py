@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import zarr
 
+from dpca import slabs
+from dpca.planning import search
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.stores import random_array
@@ -39,9 +41,9 @@ def run_to_its_end():
 
 
 def in_small_slabs(monkeypatch):
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.search.SLAB_BYTES", 60_000)
-    monkeypatch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
+    monkeypatch.setattr(slabs, "TILE_WIDTH", 1)
+    monkeypatch.setattr(search, "SLAB_BYTES", 60_000)
+    monkeypatch.setattr(search, "SLAB_WIDTH", 1)
 
 
 START = """

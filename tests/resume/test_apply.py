@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 from dpca.store.fitted import Fitted
+from dpca.system import lock
 from tests.commands.calls import dpca
 from tests.resume.disturbed import D, N, disturbed, rewrite_a_chunk, truncated
 from tests.stores import random_array
@@ -152,7 +153,7 @@ def test_a_result_that_is_replaced_while_it_is_applied(finished, command, monkey
 @pytest.mark.usefixtures("finished")
 def test_a_command_whose_lock_was_taken_over_publishes_nothing(monkeypatch, capsys):
     """It slept for longer than the lock lasts; another is at it now."""
-    monkeypatch.setattr("dpca.system.lock.Lock.held", lambda self: False)
+    monkeypatch.setattr(lock.Lock, "held", lambda self: False)
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
     assert "another" in capsys.readouterr().err
     assert not Path("s.zarr").exists()

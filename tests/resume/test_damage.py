@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpca.commands import run as running
 from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.methods import first_pass, second_pass
+from dpca.store import directory
+from dpca.store.directory import ResultDirectory
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.resume.disturbed import (
@@ -146,9 +149,7 @@ def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committ
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "dpca.store.directory.ResultDirectory.publish" if committed else "dpca.commands.run.manifest_of", crash
-        )
+        patch.setattr(*((ResultDirectory, "publish") if committed else (running, "manifest_of")), crash)
         with pytest.raises(Crash):
             run(load("c.yaml"))
     assert not staged("*in_hand*")
@@ -170,7 +171,7 @@ def run_until_its_publication():
     made(ten_spans)
     with pytest.MonkeyPatch.context() as patch:
         in_small_slabs(patch)
-        patch.setattr("dpca.store.directory.ResultDirectory.publish", crash)
+        patch.setattr(directory.ResultDirectory, "publish", crash)
         with pytest.raises(Crash):
             run(load("c.yaml"))
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.methods import first_pass
 from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, parts
 from tests.stores import bits
@@ -67,7 +68,7 @@ def test_a_kernel_that_overflows_costs_no_reading(sweep, capsys, monkeypatch):
     assert "overflows" in (error := capsys.readouterr().err)
     assert "What is finished is kept" in error
     with monkeypatch.context() as without:
-        without.setattr("dpca.methods.first_pass.first_span_of_features", None)  # nothing is read again
+        without.setattr(first_pass, "first_span_of_features", None)  # nothing is read again
         assert dpca("run", sweep, "--resume") == 0
     assert json.loads(Path("r/manifest.json").read_text())["config"]["model"]["kernel"] == ["rbf", "poly"]
     found = bits("r")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dpca.system import durable
+from dpca.store import directory
+from dpca.system import durable, lock
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.resume.disturbed import (
@@ -115,7 +116,7 @@ def test_a_plan_that_fits_no_more_exits_3_and_loses_nothing(config, undisturbed,
 
 
 def test_a_second_run_is_refused_while_the_first_lives(config, undisturbed, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.system.lock.STALE_SECONDS", 3.0)
+    monkeypatch.setattr(lock, "STALE_SECONDS", 3.0)
     wait = "(print('reached', flush=True), sys.stdin.readline())"
     what = "import dpca.system.lock\ndpca.system.lock.BEAT_SECONDS = 0.2\n" + at_slab(14, wait)
     Path("disturbed.py").write_text(START + what + END)
@@ -171,7 +172,7 @@ dpca.methods.decomposition.copy_unit = counted
 
 def test_a_run_that_slept_while_another_took_over_leaves_that_alone(config, undisturbed, monkeypatch, capsys):
     """It was stopped by SIGSTOP, for longer than locks wait."""
-    monkeypatch.setattr("dpca.system.lock.STALE_SECONDS", 1.0)
+    monkeypatch.setattr(lock, "STALE_SECONDS", 1.0)
     what = "import dpca.system.lock\ndpca.system.lock.BEAT_SECONDS = 0.1\n" + at_slab(
         14, "os.kill(os.getpid(), signal.SIGSTOP)"
     )
@@ -205,7 +206,7 @@ def test_a_finished_result_is_not_taken_for_that_of_another_config_or_input(fini
 
 def test_what_has_ended_but_for_its_publication_needs_no_input(config, undisturbed, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("dpca.store.directory.ResultDirectory.publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(directory.ResultDirectory, "publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         assert dpca("run", config) == 1
     Path("x.zarr").rename("y.zarr")
     assert dpca("run", config, "--resume") == 0

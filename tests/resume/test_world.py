@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.methods import first_pass
+from dpca.execution import engine
+from dpca.methods import first_pass, second_pass
 from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
 from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, left_by_a_kill, parts, rewrite_a_chunk
@@ -66,7 +67,7 @@ def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, 
             rewrite_a_chunk()
         return original(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.methods.second_pass.components_span", changing)
+    monkeypatch.setattr(second_pass, "components_span", changing)
     # One worker: another might be reading that chunk, and say so of its region.
     assert dpca("run", config, "--set", "compute.workers=1") == 2
     assert "x.zarr: changed while it was read: sizes or times of its chunk files are others" in capsys.readouterr().err
@@ -205,7 +206,7 @@ def test_looking_at_what_is_finished_is_no_hanging_read(config, undisturbed, mon
         return damage(*arguments)
 
     left_by_a_kill(19)
-    monkeypatch.setattr("dpca.execution.engine.time", clock)
+    monkeypatch.setattr(engine, "time", clock)
     monkeypatch.setattr(Outputs, "damage", slow)
     assert dpca("run", config, "--resume", "--set", "input.read_seconds=5", "--set", "compute.workers=1") == 0
     assert clock.ahead > 10

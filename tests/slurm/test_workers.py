@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dpca.commands import foresight
 from tests.commands.calls import dpca, dpca_process
 from tests.customized import spans
 from tests.slurm.daemons import NODES, until
@@ -170,7 +171,7 @@ def test_what_slurm_refuses_ends_the_run_at_once(slurm, config, capsys):
 
 
 def test_a_walltime_in_which_no_span_would_end(config, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.commands.foresight.SPAN_SHARE", 1e-9)
+    monkeypatch.setattr(foresight, "SPAN_SHARE", 1e-9)
     assert dpca(*on(WORKERS)) == 2
     assert "compute.cluster.slurm.walltime is 30:00, but a span of this run takes about" in capsys.readouterr().err
     assert not Path("r").exists()

@@ -10,6 +10,8 @@ import pytest
 import zarr
 
 from dpca import PCA, KernelPCA
+from dpca import slabs as dpca_slabs
+from dpca.planning import search
 from dpca.sources import open_source
 from dpca.sources.kept import KeptSource, Slabs
 from tests.commands.calls import dpca
@@ -46,7 +48,7 @@ def test_what_takes_longer_to_keep_than_to_read_is_not_kept():
 @pytest.mark.parametrize("tall", [False, True])
 def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bits(tall, monkeypatch, capsys):
     zarr.create_array("x.zarr", data=X.T[:3000] if tall else X, chunks=(1000, 20) if tall else (20, 1000))
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    monkeypatch.setattr(dpca_slabs, "TILE_WIDTH", 1)
     text = "input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n"
     Path("c.yaml").write_text(text)
     assert dpca("run", "c.yaml") == 0
@@ -59,7 +61,7 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     assert manifest["keeps_data"]
     assert manifest["counts"]["bytes_decoded"] == size
     kept = bits("r")
-    monkeypatch.setattr("dpca.planning.search._keeping_data", lambda made, source: made)
+    monkeypatch.setattr(search, "_keeping_data", lambda made, source: made)
     assert dpca("run", "c.yaml", "--overwrite") == 0
     assert "features, 2 reads of the data, " in capsys.readouterr().out
     assert json.loads(Path("r/manifest.json").read_text())["counts"]["bytes_decoded"] == 2 * size
@@ -118,7 +120,7 @@ def test_chunks_that_were_never_written_are_counted_whichever_passes_read_them(k
     ways = [(solver, precision) for solver in ("auto", "gram_eigh", "block_krylov") for precision in ("auto", "double")]
     for kept in (True, False):
         if not kept:
-            monkeypatch.setattr("dpca.planning.search._keeping_data", lambda made, source: made)
+            monkeypatch.setattr(search, "_keeping_data", lambda made, source: made)
         for missing in ("error", "mean"):
             for solver, precision in [*ways, ("tsqr", "double")]:
                 if solver == "block_krylov" and missing == "mean":

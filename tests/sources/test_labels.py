@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dpca.config.inputs import Input, Names, SampleNames
 from dpca.errors import InputError
+from dpca.sources import columns
 from dpca.sources.columns import column_of
 from dpca.sources.labels import Place, labels_of, read_labels
 from tests.drawn import examples
@@ -46,7 +47,7 @@ def test_parts_of_a_column_are_what_was_written(rows, data):
     csv.writer(text).writerows([("one", "two"), *rows])
     Path("p.csv").write_bytes(text.getvalue().encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.sources.columns.MARKED_ROWS", data.draw(st.integers(1, 4)))
+        patch.setattr(columns, "MARKED_ROWS", data.draw(st.integers(1, 4)))
         column = column_of("p.csv", "two", "features", "input.feature_names")
         start, stop = sorted(data.draw(st.tuples(st.integers(0, len(rows)), st.integers(0, len(rows)))))
         assert column.shape == (len(rows),)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import DataError, DpcaError
-from dpca.sources import as_source, open_source
+from dpca.sources import as_source, open_source, runs
 from tests.drawn import examples
 from tests.stores import random_array
 
@@ -38,7 +38,7 @@ def bytes_read(monkeypatch):
         counts.append(preadv(file, buffers, position))
         return counts[-1]
 
-    monkeypatch.setattr("dpca.sources.runs.os.preadv", counting)
+    monkeypatch.setattr(runs.os, "preadv", counting)
     return counts
 
 

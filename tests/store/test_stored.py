@@ -10,6 +10,7 @@ import zarr
 
 from dpca import PCA, open_gram
 from dpca.errors import DpcaError, InputError
+from dpca.store import outputs as store_outputs
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Filed
 from tests.commands.calls import dpca
@@ -48,7 +49,7 @@ def result():
     group.create_array("feature", data=np.arange(D), dimension_names=("feature",))
     with pytest.MonkeyPatch.context() as patch:
         in_small_slabs(patch)
-        patch.setattr("dpca.store.outputs.CHUNK_BYTES", 2**10)
+        patch.setattr(store_outputs, "CHUNK_BYTES", 2**10)
         for name, model in (("c", "n_components: 3"), ("k", "{kind: kernel_pca, kernel: rbf}")):
             Path(f"{name}.yaml").write_text(
                 "input: {uri: x.zarr, array: x}\npreprocess: {scale: std}\n"

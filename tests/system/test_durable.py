@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca import slabs
 from dpca.commands.apply import Placement, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
@@ -75,7 +76,7 @@ def audited(auditor, place):
 
 
 def test_results_are_changed_through_the_disk_alone(auditor, monkeypatch):
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    monkeypatch.setattr(slabs, "TILE_WIDTH", 1)
     Path("out").mkdir()
     zarr.create_array("x.zarr", data=np.random.default_rng(0).normal(size=(5, 40)), chunks=(5, 10))
     Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 2}\noutput: {path: out/r}\n")

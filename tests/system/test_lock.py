@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from dpca.errors import LockedError, OutputExistsError
+from dpca.system import lock as system_lock
 from dpca.system.lock import Lock
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("dpca.system.lock.STALE_SECONDS", 0.5)
-    monkeypatch.setattr("dpca.system.lock.BEAT_SECONDS", 0.05)
-    monkeypatch.setattr("dpca.system.lock.POLL_SECONDS", 0.02)
+    monkeypatch.setattr(system_lock, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(system_lock, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(system_lock, "POLL_SECONDS", 0.02)
 
 
 def stranger(path, number, owner="a stranger"):
@@ -147,7 +148,7 @@ def test_a_link_that_was_made_though_the_answer_says_it_was_there(tmp_path, monk
         link(source, target)
         link(source, target)
 
-    monkeypatch.setattr("dpca.system.lock.os.link", twice)
+    monkeypatch.setattr(system_lock.os, "link", twice)
     lock = Lock(tmp_path)
     lock.acquire()
     assert lock._number == 1
