@@ -160,10 +160,10 @@ class Kind(Section):
     matrices: ClassVar[int]
     """Matrices of float64 over samples, besides K, at its peak: A K A^H, copies and vectors of its eigensolve; measured
     (tests/analyses/test_memory.py)."""
-    itemsize: ClassVar[int] = 8
-    """Bytes of a value of these matrices."""
     has_maps: ClassVar[bool] = False
     """Whether it has components in the space of the features."""
+    maps_are_weights: ClassVar[bool] = False
+    """Whether maps are weights of features, whose products with samples are the scores, and not of length 1."""
     centred: ClassVar[bool] = False
     """Whether its components are about the mean of the rows."""
     squares: ClassVar[int] = 0

@@ -76,6 +76,15 @@ def document(result: DerivedResult) -> dict[str, Any]:
     }
 
 
+def _lengths(analyses: dict[str, StoredAnalysis]) -> str:
+    """The lengths of maps, in words."""
+    weights = [name for name, one in analyses.items() if KINDS[one.kind].maps_are_weights]
+    if len(weights) == len(analyses):
+        return "Maps are weights of features: centred samples times these are the scores."
+    beside = f", but for {', '.join(weights)}, whose maps are weights of features" if weights else ""
+    return f"Maps have length 1{beside}: they are not in the unit of the data."
+
+
 def _views(analyses: dict[str, StoredAnalysis]) -> list[AnalysisView]:
     n_groups = max(1, *(len(analysis.maps) for analysis in analyses.values()))
     count, each = derived.n_maps(len(analyses), n_groups), findings.READ_BYTES // (len(analyses) * n_groups)

@@ -325,9 +325,9 @@ class Gram(GroupsOfFeatures, Statistics):
 
     # Analyses.
 
-    def _within_memory(self, itemsize: int = 8) -> Samples:
-        """The rows, if an analysis of them fits the memory."""
-        self._opened.check(self._rows.n, itemsize)
+    def _within_memory(self, matrices: int = 4) -> Samples:
+        """The rows, if an analysis that holds so many matrices over them fits the memory."""
+        self._opened.check(self._rows.n, matrices)
         return self._rows
 
     def _run(self, kind: type[Kind], **arguments: Any) -> Analysis:
@@ -337,7 +337,9 @@ class Gram(GroupsOfFeatures, Statistics):
         context = Context(opened.samples, n_features=opened.kept.n_features)
         asked = kind.of(**given)
         with in_python():
-            answer = asked.run(self._within_memory(asked.itemsize), context)
+            solver, _ = opened.kept.sizes
+            matrices = asked.matrices + asked.of_factor * (solver == "tsqr")
+            answer = asked.run(self._within_memory(matrices), context)
         # A copy has none of the products that were computed of the rows: these go with this object.
         return Analysis(opened, replace(self._rows.centred if asked.centred else self._rows), answer)
 

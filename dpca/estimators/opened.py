@@ -71,17 +71,17 @@ class Opened:
         """Where passes run."""
         return on_client(self.client)
 
-    def check(self, n_rows: int, itemsize: int, beside: int = 0, what: str = "an analysis") -> None:
+    def check(self, n_rows: int, matrices: int, beside: int = 0, what: str = "an analysis") -> None:
         """Refuse an analysis of so many rows that does not fit the memory.
 
         Parameters
         ----------
-        beside : bytes that it holds beside products and their eigensolve
+        matrices : of float64 over these rows that it holds, besides K
+        beside : bytes that it holds beside them
         what : it is called
         """
         budget = memory_budget(memory_bytes(self.memory))
-        # K; A K A^H, a copy of it, vectors and the workspace of the eigensolve.
-        needed = 8 * self.samples.n**2 + 4 * itemsize * n_rows**2 + beside
+        needed = 8 * (self.samples.n**2 + matrices * n_rows**2) + beside
         if needed > budget.bytes:
             raise OverBudgetError(
                 f"{self.kept.name}: {what} of {n_rows:,} rows of {self.samples.n:,} samples takes {describe_memory(needed)}, but the "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpca.analyses.kinds import Pca
 from dpca.analyses.resampling import DRAWS, LEVEL, Resampling, held, with_resampling
 from dpca.derived.resampling import Align
 from dpca.errors import ConfigError
@@ -127,5 +128,5 @@ class Draws:
         k = len(answer.arrays["eigenvalues"].values)
         with self._opened.connected() as executor:
             threads = self._opened.workers(executor).threads
-        self._opened.check(rows.n, 8, held(rows.n, k, asked, threads), "resampling")
+        self._opened.check(rows.n, Pca.matrices, held(rows.n, k, asked, threads), "resampling")
         return self._answered(with_resampling(rows, answer, asked, threads))

@@ -19,6 +19,7 @@ from dpca.store.derived import StoredAnalysis
 class Cca(OfTwo):
     """Canonical correlations of the leading principal components of two groups of features."""
 
+    maps_are_weights = True
     title = "canonical correlations of leading components"
     statistic = "squared correlations"
 

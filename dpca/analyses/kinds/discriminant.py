@@ -27,6 +27,7 @@ from dpca.types import F64
 class Discriminant(Kind):
     """Linear discriminants: the directions in which groups differ most for their spread, in the leading components."""
 
+    maps_are_weights = True
     title = "linear discriminants"
     matrices = 5
     has_maps = centred = True

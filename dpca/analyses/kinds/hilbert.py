@@ -20,7 +20,6 @@ class HilbertEof(OfComponents):
 
     title = "complex EOFs"
     matrices = 8
-    itemsize = 16
     crests = "Crests move to where the phase is larger: it tells how much later they come."
 
     kind: Literal["hilbert"]
