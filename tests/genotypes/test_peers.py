@@ -202,7 +202,7 @@ def test_vcf_zarr_as_vcf2zarr_writes_it(zarr_format):
     Path("x.vcf").write_text("\n".join([*lines[:8], lines[9], lines[8]]) + "\n")  # sorted by chromosome
     pysam.tabix_index("x.vcf", preset="vcf", force=True)
     vcf.convert(["x.vcf.gz"], "x.vcz", zarr_format=zarr_format)
-    source = open_source("x.vcz", multiallelic="count")
+    source = open_source("x.vcz", of_format={"multiallelic": "count"})
     with source.open() as reader:
         values = reader.read((slice(0, 3), slice(0, 5)))
         assert reader.coordinate(0).values[...].tolist() == ["s1", "s2", "s3"]
