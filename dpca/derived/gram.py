@@ -24,6 +24,7 @@ from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.sketch import COLUMNS
 from dpca.numerics.spectrum import reciprocal
+from dpca.settings import MODEL
 from dpca.types import F64
 
 Choose = Callable[[F64], int]
@@ -318,7 +319,7 @@ def transformed(products: AnyProducts, chain: Chain) -> Transformed:
     if rows.total <= found.floor(np.array([rows.total])):
         raise DataError(
             f"the operators leave nothing of the samples: {rows.total:.3g} of a variance of {norms2.sum():.3g}, which is rounding",
-            "Leave one of them out, or run with `precision: double`, if products are in single precision.",
+            f"Leave one of them out, or run with {MODEL.precision.at('double')}, if products are in single precision.",
         )
     return found
 

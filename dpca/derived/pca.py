@@ -12,7 +12,7 @@ from dpca.derived.operators import EPS, Matrix
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE
 from dpca.numerics.spectrum import reciprocal
-from dpca.settings import Setting
+from dpca.settings import MODEL, Setting
 from dpca.types import F64
 
 
@@ -123,14 +123,14 @@ def _checked(number: int | UpTo | None, rank: int, key: str) -> int:
     if not rank:
         raise DataError(
             "nothing that the operators leave of the samples can be told from rounding",
-            "Leave one of them out, or run with `precision: double`, if products are in single precision.",
+            f"Leave one of them out, or run with {MODEL.precision.at('double')}, if products are in single precision.",
         )
     if isinstance(number, UpTo):
         return min(number.number, rank)
     if number is not None and not 1 <= number <= rank:
         raise ConfigError(
             f"{Setting(key)} is {number}, but 1 to {rank} is allowed: only {rank} eigenvalues can be told from 0 after the operators",
-            "Ask for fewer, leave operators out, or run with `precision: double`, if products are in single precision.",
+            f"Ask for fewer, leave operators out, or run with {MODEL.precision.at('double')}, if products are in single precision.",
             key=key,
         )
     return rank if number is None else number

@@ -12,6 +12,7 @@ from scipy import optimize, stats
 from dpca.derived.gram import Transformed
 from dpca.derived.operators import EPS, Matrix
 from dpca.errors import DataError
+from dpca.settings import MODEL
 from dpca.types import F64
 
 DECADES, A_DECADE = 4, 4
@@ -39,7 +40,7 @@ class Decomposed:
         if not rank:
             raise DataError(
                 "nothing that the operators leave of the samples can be told from rounding",
-                "Leave one of them out, or run with `precision: double`, if products are in single precision.",
+                f"Leave one of them out, or run with {MODEL.precision.at('double')}, if products are in single precision.",
             )
         return cls(np.asarray(eigenvalues[:rank]), vectors[:, :rank])
 

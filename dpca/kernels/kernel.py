@@ -147,7 +147,7 @@ class Kernel(ABC):
             raise PrecisionError(
                 f"kernel {self}: rounding of the products changes what new samples have in common with those of the fit by "
                 f"{noise:.1e}, where that is {size:.1e} at most",
-                "Fit with precision: double, or with a smaller gamma, or scale the features.",
+                f"Fit with {MODEL.precision.at('double')}, or with a smaller {MODEL.gamma}, or scale the features.",
                 key="model.gamma",
             )
         return matrix

@@ -151,9 +151,9 @@ def _with_reason(error: OverBudgetError, needs: str, key: str) -> OverBudgetErro
     """The error of a matrix that does not fit, where no other solver would do."""
     remedy = error.marked_remedy
     if key == MODEL.n_components.key:
-        remedy += f" With a number for {MODEL.n_components}, svd_solver: block_krylov needs no matrix."
+        remedy += f" With a number for {MODEL.n_components}, {MODEL.svd_solver.at('block_krylov')} needs no matrix."
     else:
-        remedy += f" {needs} needs the matrix, which svd_solver: block_krylov does not make."
+        remedy += f" {needs} needs the matrix, which {MODEL.svd_solver.at('block_krylov')} does not make."
     return error.saying(error.marked_message, remedy)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xarray.conventions import decode_cf_variable
 
 from dpca.errors import ConfigError, InputError
+from dpca.settings import PREPROCESS
 from dpca.store.applied import AppliedResult
 from dpca.store.arrays import Dims, of_group
 from dpca.store.meanings import described
@@ -150,7 +151,7 @@ def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_corre
         why = f"{result.filled_values:,} missing values were replaced" if asked == "std" else f"scale is {asked!r}"
         raise ConfigError(
             f"as_correlation needs the standard deviation of each feature, which this fit does not have: {why}",
-            "Fit with scale: std. Or read the data again: as_correlation of a pca in dpca derive, or of dpca.open_gram(pca, data=X).pca(as_correlation=True).",
+            f"Fit with {PREPROCESS.scale.at('std')}. Or read the data again: as_correlation of a pca in dpca derive, or of dpca.open_gram(pca, data=X).pca(as_correlation=True).",
         )
     for one in result.each if as_covariance or as_correlation else ():
         components, scale, weights = (dataset[one.named(name)] for name in ("components", "scale", "weights"))

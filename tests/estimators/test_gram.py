@@ -644,7 +644,7 @@ def test_single_precision_has_no_digits_under_a_strong_cycle(results):
     assert "caveat: " in repr(weak)
     assert weak.to_xarray().attrs["caveat"] == weak.caveat
     assert not dpca.open_gram(results["double"]).anomalies("month").pca(30).caveat
-    with pytest.raises(ConfigError, match="(?s)n_components is 30, but 1 to .*`precision: double`"):
+    with pytest.raises(ConfigError, match="(?s)n_components is 30, but 1 to .*precision='double'"):
         season.anomalies("month").pca(30)
     assert not season.pca(2).caveat
 
