@@ -310,7 +310,7 @@ def test_a_kernel_of_too_many_samples_says_how_many_fit(capsys):
     assert dpca("plan", "k.yaml") == 3
     said = capsys.readouterr().err
     assert "samples fit." in said
-    assert "model.kind: kernel_pca needs the matrix, which svd_solver: block_krylov does not make" in said
+    assert "model.kind: kernel_pca needs the matrix, which model.svd_solver: block_krylov does not make" in said
 
 
 @pytest.mark.parametrize(
