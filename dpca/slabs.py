@@ -163,7 +163,7 @@ def split(shape: Sequence[int], limit: int) -> Iterator[tuple[Box, int, int]]:
     cuts = grow([Cuts(length, 1) for length in shape], list(reversed(axes)), limit)
     start = 0
     for box in product(*(cut.within(slice(0, cut.length)) for cut in cuts)):
-        stop = start + math.prod(piece.stop - piece.start for piece in box)
+        stop = start + math.prod(extent(box))
         yield box, start, stop
         start = stop
 
@@ -293,6 +293,11 @@ class Plan:
 def axes_of(side: Side, n_axes: int, samples_axis: int) -> tuple[int, ...]:
     """The axes of a side: the one of samples, or the others, of features."""
     return tuple(axis for axis in range(n_axes) if (axis == samples_axis) == (side == "samples"))
+
+
+def extent(box: Box) -> tuple[int, ...]:
+    """The shape of a box."""
+    return tuple(piece.stop - piece.start for piece in box)
 
 
 def placed(region: Box, axis: int, piece: slice) -> Box:

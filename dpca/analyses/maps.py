@@ -16,7 +16,7 @@ from dpca.derived.operators import Matrix
 from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
-from dpca.methods.passes import Pass, slabs_read
+from dpca.methods.passes import Pass
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
 from dpca.numerics.accumulators.tallies import Counts
@@ -24,10 +24,8 @@ from dpca.numerics.backproject import sums_of_squares
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.numerics.spectrum import reciprocal
-from dpca.planning.cuts import extent
 from dpca.planning.runplan import MapColumns, RunPlan
-from dpca.slabs import TILE_BYTES, Plan
-from dpca.sources.base import within
+from dpca.slabs import TILE_BYTES, Plan, extent
 from dpca.store.arrays import Dims, of_group
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs
@@ -389,30 +387,28 @@ def maps_span(
     factors = work.factors_of_columns
     q = stack.n_columns
     measured, standardizer = MeasuredMaps.empty(stack, len(columns)), work.feature_panels()
-    with work.reading(span) as reader:
-        for tile in work.tiles(span):
-            (means, divisors), regression = work.fitted.of_mean(tile), work.fitted.regressed(tile)
-            n_errors = q + stack.n_errors
-            found = np.empty((n_errors + stack.n_scaled, *extent(tile)), stack.stored)
-            for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
-                inside = within(slab, tile)
-                mean, divisor = means[inside].reshape(-1), divisors[inside].reshape(-1)
-                of_slab = np.empty((len(found), mean.size), stack.stored)
-                reduced = np.nan_to_num(mean / divisor)
-                fit = work.fit(None if regression is None else regression[(slice(None), *inside)])
-                for panel in located(standardizer.applied(raw, mean, divisor, fit)):
-                    own = slice(panel.start, panel.stop)
-                    of_slab[:q, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)
-                    of_slab[q:n_errors, own] = measured.add_errors(stack, deviations, panel.matrix, factors)
-                    of_slab[n_errors:, own] = stack.for_one_deviation(
-                        of_slab[:q, own], deviations, panel.matrix, divisor[own], factors
-                    )
-                of_slab[:, np.isnan(mean)] = np.nan
-                if factors is not None:  # left out: 0 would look like a map
-                    of_slab[np.flatnonzero(stack.of_written(factors) == 0)] = np.nan
-                found[(slice(None), *inside)] = of_slab.reshape(-1, *extent(slab))
-            for piece in stack.written:
-                work.write(piece.name, tile, piece.of(found))
+    for tile, slabs in work.read(span, measured.counts, report):
+        (means, divisors), regression = work.fitted.of_mean(tile), work.fitted.regressed(tile)
+        n_errors = q + stack.n_errors
+        found = np.empty((n_errors + stack.n_scaled, *extent(tile)), stack.stored)
+        for slab in slabs:
+            mean, divisor = means[slab.inside].reshape(-1), divisors[slab.inside].reshape(-1)
+            of_slab = np.empty((len(found), mean.size), stack.stored)
+            reduced = np.nan_to_num(mean / divisor)
+            fit = work.fit(None if regression is None else regression[(slice(None), *slab.inside)])
+            for panel in slab.located(standardizer.applied(slab.raw, mean, divisor, fit)):
+                own = slice(panel.start, panel.stop)
+                of_slab[:q, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)
+                of_slab[q:n_errors, own] = measured.add_errors(stack, deviations, panel.matrix, factors)
+                of_slab[n_errors:, own] = stack.for_one_deviation(
+                    of_slab[:q, own], deviations, panel.matrix, divisor[own], factors
+                )
+            of_slab[:, np.isnan(mean)] = np.nan
+            if factors is not None:  # left out: 0 would look like a map
+                of_slab[np.flatnonzero(stack.of_written(factors) == 0)] = np.nan
+            found[(slice(None), *slab.inside)] = of_slab.reshape(-1, *extent(slab.box))
+        for piece in stack.written:
+            work.write(piece.name, tile, piece.of(found))
     return OfGroup(work.group, measured)
 
 

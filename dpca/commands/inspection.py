@@ -17,7 +17,7 @@ from dpca.numerics.ladder import BLOCK_KRYLOV, working_dtype
 from dpca.planning.cuts import better_chunks, check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Workers
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
-from dpca.slabs import split
+from dpca.slabs import extent, split
 from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Reader, Source, size_of
 from dpca.sources.calendars import conversion, is_time
@@ -253,7 +253,7 @@ def _of_sample(region: list[slice], axis: int, number: int) -> tuple[slice, ...]
 def _decoded_bytes(layout: Layout, region: tuple[slice, ...]) -> int:
     """Bytes that are decoded to read a region: those of whole chunks, where these can't be read in part."""
     if not layout.chunked or layout.divisible:
-        return size_of([piece.stop - piece.start for piece in region], layout.dtype)
+        return size_of(extent(region), layout.dtype)
     whole = [
         min(length, -(-piece.stop // chunk) * chunk) - piece.start // chunk * chunk
         for piece, chunk, length in zip(region, layout.chunk_shape, layout.shape, strict=True)
@@ -264,7 +264,7 @@ def _decoded_bytes(layout: Layout, region: tuple[slice, ...]) -> int:
 def _boxes(layout: Layout, region: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
     """A region in boxes of some MiB, of whole chunks where storage has any."""
     chunks = [chunk if layout.chunked and not layout.divisible else 1 for chunk in layout.chunk_shape]
-    shape = [piece.stop - piece.start for piece in region]
+    shape = extent(region)
     steps, left = [1] * len(shape), max(1, SAMPLED_BYTES // layout.dtype.itemsize)
     for number in reversed(range(len(shape))):
         steps[number] = max(1, min(shape[number], left))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from dpca.errors import PrecisionError
 from dpca.execution.progress import Report
 from dpca.kernels.inner import Inner
-from dpca.methods.applying import ScoredSamples
-from dpca.methods.passes import Pass, damage_of, located_panels
+from dpca.methods.applying import GroupedPass, Projection, ScoredSamples
+from dpca.methods.passes import damage_of
+from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.feature_panels import counting
 from dpca.settings import INPUT
-from dpca.slabs import Box, Cuts, placed
-from dpca.sources.base import Region, Source, within
+from dpca.slabs import Box, extent, placed
+from dpca.sources.base import Region, Source
 from dpca.store.fitted import Fitted
 from dpca.types import F64
 
@@ -26,43 +27,18 @@ PREIMAGE = "reconstruction"
 
 
 @dataclass(frozen=True)
-class Against(Pass):
-    """Settings that all parts share; a part is a group of other samples and a span of features, group after group."""
+class Against(GroupedPass):
+    """Settings that all parts of a pass over the training data share, for groups of other samples."""
 
-    groups: Cuts = field(default=Cuts(0, 1))
-    """How the other samples are divided into groups."""
-    new: Pass | None = None
+    new: Projection | None = None
     """The pass over the other samples, where they are data; their features are cut as those of the training data."""
-
-    @property
-    def n_parts(self) -> int:
-        return len(self.groups) * self.plan.n_spans
-
-    def of_part(self, part: int) -> tuple[slice, int]:
-        """The group and the span of a part."""
-        group, span = divmod(part, self.plan.n_spans)
-        return self.groups[group], span
-
-    def region(self, part: int) -> Region:
-        return super().region(self.of_part(part)[1])
-
-    def new_region(self, part: int) -> Region:
-        """The smallest region of the other samples that holds a part."""
-        assert self.new is not None
-        samples, span = self.of_part(part)
-        return placed(self.new.region(span), self.new.plan.samples_axis, samples)
 
     def part(self, part: int) -> tuple[Self, int]:
         restricted, _ = super().part(part)
-        if self.new is not None:
-            source, of_all = self.new.source.restrict(self.new_region(part)), self.new.regressors
-            regressors = None if of_all is None else of_all[self.of_part(part)[0]]
-            restricted = replace(restricted, new=replace(self.new, source=source, regressors=regressors))
-        return restricted, part
+        return (restricted if self.new is None else replace(restricted, new=self.new.part(part)[0])), part
 
     def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
-        new = () if self.new is None else ((self.new.source, self.new_region(part)),)
-        return (*super().inputs(part), *new)
+        return (*super().inputs(part), *(() if self.new is None else self.new.inputs(part)))
 
     @property
     def read_seconds(self) -> float:
@@ -76,11 +52,13 @@ class Against(Pass):
         updated = super().with_blocks(blocks)
         return updated if self.new is None else replace(updated, new=self.new.with_blocks(blocks))
 
+    def written(self, slab: Box, part: int) -> Region:
+        """The region of the samples that a part writes of a slab."""
+        return placed(self.plan.region(slab), self.plan.samples_axis, self.group_of(part))
+
     def damage(self, part: int) -> str | None:
-        samples, span = self.of_part(part)
-        slabs = (slab for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
-        regions = (placed(self.plan.region(slab), self.plan.samples_axis, samples) for slab in slabs)
-        return damage_of(self.outputs, self.writes, regions)
+        slabs = (slab for tile in self.tiles(part) for slab in self.plan.slabs_of(tile))
+        return damage_of(self.outputs, self.writes, (self.written(slab, part) for slab in slabs))
 
 
 @dataclass
@@ -131,35 +109,26 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
     fitted : means and divisors of the fit
     """
     assert work.new is not None
-    samples, span = work.of_part(part)
+    samples = work.group_of(part)
     m, n = samples.stop - samples.start, work.plan.n_samples
     sums, product = Cross.empty(m, n), np.empty((m, n), work.working_dtype)
     old_panels, new_panels = work.feature_panels(), work.new.feature_panels()
-    axis = work.new.plan.samples_axis
-    with work.reading(span) as old, work.new.source.open() as new:
-        new.will_read(placed(region, axis, samples) for region in work.new.slab_regions(span))
-        for tile in work.tiles(span):
-            fitted_tile, coefficients = fitted.of_mean(tile), fitted.regressed(tile)
-            for slab in work.plan.slabs_of(tile):
-                inside = within(slab, tile)
-                mean, divisor = (values[inside].reshape(-1) for values in fitted_tile)
-                of_slab = None if coefficients is None else coefficients[(slice(None), *inside)]
-                region, beside = work.plan.region(slab), placed(work.new.plan.region(slab), axis, samples)
-                raw, other = old.read(region), new.read(beside)
-                sums.kept += np.count_nonzero(counting(mean, divisor))
-                theirs = new_panels.applied(other, mean, divisor, work.new.fit(of_slab), sums.absent)
-                for x, y in zip(
-                    located_panels(work, raw, region, old_panels.applied(raw, mean, divisor, work.fit(of_slab))),
-                    located_panels(work.new, other, beside, theirs),
-                    strict=True,
-                ):
-                    sums.products += _product(y.matrix, x.matrix, product)
-                    sums.rows += y.squares
-                    sums.columns += x.squares
-                    sums.row_mean_product += y.mean_product
-                    sums.column_mean_product += x.mean_product
-                    sums.mean_norm2 += x.mean_norm2
-                report(raw.nbytes + other.nbytes)
+    both = zip(work.read(part, Counts(), report), work.new.read(part, Counts(), report), strict=True)
+    for (tile, slabs), (_, others) in both:
+        fitted_tile, coefficients = fitted.of_mean(tile), fitted.regressed(tile)
+        for slab, other in zip(slabs, others, strict=True):
+            mean, divisor = (values[slab.inside].reshape(-1) for values in fitted_tile)
+            of_slab = None if coefficients is None else coefficients[(slice(None), *slab.inside)]
+            sums.kept += np.count_nonzero(counting(mean, divisor))
+            ours = old_panels.applied(slab.raw, mean, divisor, work.fit(of_slab))
+            theirs = new_panels.applied(other.raw, mean, divisor, work.new.fit(of_slab), sums.absent)
+            for x, y in zip(slab.located(ours), other.located(theirs), strict=True):
+                sums.products += _product(y.matrix, x.matrix, product)
+                sums.rows += y.squares
+                sums.columns += x.squares
+                sums.row_mean_product += y.mean_product
+                sums.column_mean_product += x.mean_product
+                sums.mean_norm2 += x.mean_norm2
     return sums
 
 
@@ -190,31 +159,18 @@ class Combinations:
 
 def preimage_span(work: Against, fitted: Fitted, wanted: Combinations, part: int, report: Report) -> int:
     """Write (A X_c) diag(scale) + b m' over a span's features, for a group of rows of A."""
-    samples, span = work.of_part(part)
+    samples, axis = work.group_of(part), work.plan.samples_axis
     weights = wanted.weights[samples].astype(work.working_dtype)
     means = wanted.means[samples, None]
     panels = work.feature_panels()
-    with work.reading(span) as reader:
-        for tile in work.tiles(span):
-            fitted_tile = fitted.of_mean(tile)
-            for slab in work.plan.slabs_of(tile):
-                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in fitted_tile)
-                region = work.plan.region(slab)
-                raw = reader.read(region)
-                values = np.empty((len(weights), mean.size), work.working_dtype)
-                for panel in located_panels(work, raw, region, panels.applied(raw, mean, divisor)):
-                    along = slice(panel.start, panel.stop)
-                    values[:, along] = (weights @ panel.matrix) * divisor[along] + means * mean[along]
-                _write(work, slab, samples, values)
-                report(raw.nbytes)
+    for tile, slabs in work.read(part, Counts(), report):
+        fitted_tile = fitted.of_mean(tile)
+        for slab in slabs:
+            mean, divisor = (values[slab.inside].reshape(-1) for values in fitted_tile)
+            values = np.empty((len(weights), mean.size), work.working_dtype)
+            for panel in slab.located(panels.applied(slab.raw, mean, divisor)):
+                along = slice(panel.start, panel.stop)
+                values[:, along] = (weights @ panel.matrix) * divisor[along] + means * mean[along]
+            rows = values.reshape(len(values), *extent(slab.box))
+            work.write(PREIMAGE, work.written(slab.box, part), np.moveaxis(rows, 0, axis))
     return 0
-
-
-def _write(work: Against, slab: Box, samples: slice, values: NDArray[Any]) -> None:
-    axis = work.plan.samples_axis
-    shape = [piece.stop - piece.start for piece in slab]
-    work.write(
-        PREIMAGE,
-        placed(work.plan.region(slab), axis, samples),
-        np.moveaxis(values.reshape(len(values), *shape), 0, axis),
-    )

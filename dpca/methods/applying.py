@@ -10,41 +10,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.execution.progress import Report
-from dpca.methods.passes import Pass, damage_of, located_panels
+from dpca.methods.passes import Pass, damage_of
 from dpca.methods.sweeps import Sweep
+from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.feature_panels import counting
 from dpca.slabs import Box, Cuts, placed
-from dpca.sources.base import Region, within
+from dpca.sources.base import Region
 from dpca.store.fitted import Fitted
 from dpca.store.stored import Stored
 from dpca.types import F64
 
 
 @dataclass(frozen=True)
-class Projection(Pass):
-    """Settings that all parts of a projection share; a part is a group of samples and a span of features."""
+class GroupedPass(Pass):
+    """A pass for groups of samples, one after the other; a part is a group and a span of features."""
 
     groups: Cuts = field(default=Cuts(0, 1))
-    """How the samples are divided into groups; `plan` is that of one group, the largest where sizes differ."""
+    """How the samples are divided into groups."""
 
     @property
     def n_parts(self) -> int:
         return len(self.groups) * self.plan.n_spans
 
+    def group_of(self, part: int) -> slice:
+        """The samples of a part."""
+        return self.groups[part // self.plan.n_spans]
+
+    def tiles(self, part: int) -> Iterator[Box]:
+        return super().tiles(part % self.plan.n_spans)
+
+    def region(self, part: int) -> Region:
+        return super().region(part % self.plan.n_spans)
+
+    def part(self, part: int) -> tuple[Self, int]:
+        return super().part(part)[0], part
+
+
+@dataclass(frozen=True)
+class Projection(GroupedPass):
+    """Settings that all parts of a pass over new samples share; `plan` is that of one group, the largest where sizes differ."""
+
     def part(self, part: int) -> tuple[Self, int]:
         restricted, _ = super().part(part)
         if self.regressors is not None:
-            samples = self.groups[part // self.plan.n_spans]
-            restricted = replace(restricted, regressors=self.regressors[samples])
+            restricted = replace(restricted, regressors=self.regressors[self.group_of(part)])
         return restricted, part
 
     def region(self, part: int) -> Region:
-        group, span = divmod(part, self.plan.n_spans)
-        return placed(super().region(span), self.plan.samples_axis, self.groups[group])
+        return placed(super().region(part), self.plan.samples_axis, self.group_of(part))
 
-    def slab_regions(self, part: int) -> Iterator[Region]:
-        group, span = divmod(part, self.plan.n_spans)
-        return (placed(region, self.plan.samples_axis, self.groups[group]) for region in super().slab_regions(span))
+    def region_of(self, slab: Box, part: int) -> Region:
+        return placed(super().region_of(slab, part), self.plan.samples_axis, self.group_of(part))
 
 
 @dataclass(frozen=True)
@@ -69,25 +85,19 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     -------
     (samples of the group, n_components + N_MEASURED); the last columns are those of `ScoredSamples`
     """
-    group, span = divmod(part, work.plan.n_spans)
-    samples = work.groups[group]
+    samples = work.group_of(part)
     sums = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + N_MEASURED))
     scores, (squares, kept, absent) = sums[:, :-N_MEASURED], sums[:, -N_MEASURED:].T
     standardizer = work.feature_panels()
-    with work.reading(part) as reader:
-        for tile in work.tiles(span):
-            fitted_tile = fitted.of(tile)  # read once, since a stored chunk may be larger than a slab
-            for slab in work.plan.slabs_of(tile):
-                region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
-                raw = reader.read(region)
-                inside = within(slab, tile)
-                mean, scale, components = fitted_tile.flat(inside)
-                panels = standardizer.apply(raw, mean, scale, work.fit(fitted_tile.regressed(inside)), absent)
-                kept += np.count_nonzero(counting(mean, scale))
-                for start, stop, block in located_panels(work, raw, region, panels):
-                    scores += block @ components[:, start:stop].T
-                    squares += np.einsum("nf,nf->n", block, block)
-                report(raw.nbytes)
+    for tile, slabs in work.read(part, Counts(), report):
+        fitted_tile = fitted.of(tile)  # read once, since a stored chunk may be larger than a slab
+        for slab in slabs:
+            mean, scale, components = fitted_tile.flat(slab.inside)
+            fit = work.fit(fitted_tile.regressed(slab.inside))
+            kept += np.count_nonzero(counting(mean, scale))
+            for start, stop, block in slab.located(standardizer.apply(slab.raw, mean, scale, fit, absent)):
+                scores += block @ components[:, start:stop].T
+                squares += np.einsum("nf,nf->n", block, block)
     return sums
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -33,13 +32,15 @@ from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
 from dpca.numerics.weights import SampleWeights
 from dpca.settings import INPUT, PREPROCESS
-from dpca.slabs import Box, Plan
-from dpca.sources.base import Layout, Reader, Region, Source, describe
+from dpca.slabs import Box, Plan, extent
+from dpca.sources.base import Layout, Reader, Region, Source, describe, within
 from dpca.sources.missing import EVERY
 from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
 from dpca.store.outputs import Outputs
 from dpca.types import F64
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,6 @@ class Pass(Work):
         """The number of a span in the plan."""
         return self.plan.n_spans - 1 - span if self.backwards else span
 
-    @contextmanager
-    def reading(self, span: int) -> Iterator[Reader]:
-        """An open reader of the source, which knows which slabs it will be asked for."""
-        with self.source.open() as reader:
-            reader.will_read(self.slab_regions(span))
-            yield reader
-
     def weighing(self) -> AbstractContextManager[Callable[[Box], F64 | None]]:
         """A function that returns the weights of a box of features, as `FeatureWeights.open`, times the group's factor."""
         weighing = equal_weights() if self.weights is None else self.weights.open()
@@ -112,7 +106,7 @@ class Pass(Work):
 
             def multiplied(box: Box) -> F64:
                 weights = weights_of(box)
-                return np.full(_size(box), self.factor) if weights is None else weights * self.factor
+                return np.full(math.prod(extent(box)), self.factor) if weights is None else weights * self.factor
 
             yield multiplied
 
@@ -121,9 +115,42 @@ class Pass(Work):
         weights = None if self.weights is None else self.weights.of_all(self.plan.feature_shape)
         return None if weights is None else np.isnan(weights)
 
-    def slab_regions(self, span: int) -> Iterator[Region]:
-        """The regions of the slabs of a span."""
-        return (self.plan.region(slab) for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
+    def region_of(self, slab: Box, part: int) -> Region:
+        """The region of the source that a part reads of a slab."""
+        return self.plan.region(slab)
+
+    def slab_regions(self, part: int) -> Iterator[Region]:
+        """The regions that a part reads, in order."""
+        return (self.region_of(slab, part) for tile in self.tiles(part) for slab in self.plan.slabs_of(tile))
+
+    def read(self, part: int, counts: Counts, report: Report) -> Iterator[tuple[Box, Iterator[Slab]]]:
+        """The tiles of a part, each with its slabs, which are read as they are asked for.
+
+        Parameters
+        ----------
+        counts : what was read is counted there
+        report : called with the bytes of each slab when it has been used
+        """
+        with self.source.open() as reader:
+            reader.will_read(self.slab_regions(part))
+            for tile in self.tiles(part):
+                yield tile, self._slabs(reader, tile, part, counts, report)
+
+    def _slabs(self, reader: Reader, tile: Box, part: int, counts: Counts, report: Report) -> Iterator[Slab]:
+        for box in self.plan.slabs_of(tile):
+            region = self.region_of(box, part)
+            began = time.perf_counter()
+            raw = reader.read(region)
+            arrived = time.perf_counter()
+            yield Slab(self, box, within(box, tile), region, raw)
+            counts.read_seconds += arrived - began
+            counts.compute_seconds += time.perf_counter() - arrived
+            counts.bytes_read, counts.absent_chunks, counts.retries = (
+                reader.bytes_read,
+                reader.absent_chunks,
+                reader.retries,
+            )
+            report(raw.nbytes)
 
     @property
     def n_parts(self) -> int:
@@ -186,7 +213,7 @@ class Pass(Work):
 
     def values_of(self, name: str, box: Box) -> F64:
         """An array for what features have, by box: of a regression, a coefficient for each regressor."""
-        shape = _shape(box)
+        shape = extent(box)
         if name == REGRESSION and self.regression is not None:
             shape = (self.regression.n_regressors, *shape)
         return np.empty(shape)
@@ -243,9 +270,6 @@ def columns_of(plan: Plan, rules: Rules) -> F64:
     return random_columns(plan.n_kept, rules.centered and plan.keeps == "samples")
 
 
-P = TypeVar("P")
-
-
 def damage_of(outputs: Outputs | None, names: Sequence[str], regions: Iterable[Box]) -> str | None:
     """Fault of parts of arrays that were written before; None if there is none."""
     if outputs is None or not names:
@@ -254,36 +278,35 @@ def damage_of(outputs: Outputs | None, names: Sequence[str], regions: Iterable[B
     return next((damage for damage in damages if damage), None)
 
 
-def slabs_read(
-    work: Pass, reader: Reader, tile: Box, counts: Counts, report: Report
-) -> Iterator[tuple[Box, NDArray[Any], Callable[[Iterator[P]], Iterator[P]]]]:
-    """The slabs of a tile, each with its values and a function that adds the place to errors of its panels."""
-    for slab in work.plan.slabs_of(tile):
-        region = work.plan.region(slab)
-        began = time.perf_counter()
-        raw = reader.read(region)
-        arrived = time.perf_counter()
-        yield slab, raw, partial(located_panels, work, raw, region)
-        counts.read_seconds += arrived - began
-        counts.compute_seconds += time.perf_counter() - arrived
-        counts.bytes_read, counts.absent_chunks, counts.retries = (
-            reader.bytes_read,
-            reader.absent_chunks,
-            reader.retries,
-        )
-        report(raw.nbytes)
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """A slab in memory: the values that a pass has read of it."""
 
+    work: Pass
+    box: Box
+    """On the streamed axes."""
+    inside: Box
+    """Its place in the tile."""
+    region: Region
+    """Its place in the source."""
+    raw: NDArray[Any]
+    """Values as stored; valid until the next slab is read."""
 
-def located_panels(work: Pass, raw: NDArray[Any], region: Region, panels: Iterator[P]) -> Iterator[P]:
-    """The panels of a region; an error names the place of a value that can't be used."""
-    try:
-        yield from panels
-    except NotFinite:
-        raise _not_finite(work, raw, region) from None
-    except NotExact:
-        raise not_exact(work.source.layout, raw, region) from None
-    except NotDosage:
-        raise _not_dosage(work, raw, region) from None
+    @property
+    def width(self) -> int:
+        """Length on the streamed side."""
+        return math.prod(extent(self.box))
+
+    def located(self, panels: Iterator[P]) -> Iterator[P]:
+        """Its panels; an error names the place of a value that can't be used."""
+        try:
+            yield from panels
+        except NotFinite:
+            raise _not_finite(self.work, self.raw, self.region) from None
+        except NotExact:
+            raise not_exact(self.work.source.layout, self.raw, self.region) from None
+        except NotDosage:
+            raise _not_dosage(self.work, self.raw, self.region) from None
 
 
 def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
@@ -349,11 +372,3 @@ def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
         f"{index} (sample {index[work.plan.samples_axis]}): {raw[first]}",
         remedy,
     )
-
-
-def _shape(box: Box) -> tuple[int, ...]:
-    return tuple(piece.stop - piece.start for piece in box)
-
-
-def _size(box: Box) -> int:
-    return math.prod(_shape(box))

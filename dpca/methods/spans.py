@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.execution.progress import Report
-from dpca.methods.passes import Pass, _shape, _size, slabs_read
+from dpca.methods.passes import Pass
 from dpca.numerics.accumulators import Accumulator, nothing, tally_of
 from dpca.numerics.accumulators.block_product import BlockProduct, Product
 from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
@@ -23,8 +23,7 @@ from dpca.numerics.division import Along, of_features
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
-from dpca.slabs import Plan
-from dpca.sources.base import within
+from dpca.slabs import Plan, extent
 from dpca.store.arrays import of_group
 from dpca.types import F64
 
@@ -58,28 +57,28 @@ def _features_added_up(
     """The sums of a span of features, each of which begins as `begin` returns it."""
     plan, counts = work.plan, Counts()
     sums = dict[Cell, Accumulator]()
-    with work.reading(span) as reader, work.weighing() as weights_of:
-        for tile in work.tiles(span):
+    with work.weighing() as weights_of:
+        for tile, slabs in work.read(span, counts, report):
             found = {name: work.values_of(name, tile) for name in work.writes}
-            for slab, raw, located in slabs_read(work, reader, tile, counts, report):
-                of_slab = {name: work.values_of(name, (slice(0, _size(slab)),)) for name in found}
-                weights = weights_of(slab)
-                for cell, along in work.division.cells(slab, plan.feature_shape, span):
-                    some, own = raw, weights
+            for slab in slabs:
+                of_slab = {name: work.values_of(name, (slice(0, slab.width),)) for name in found}
+                weights = weights_of(slab.box)
+                for cell, along in work.division.cells(slab.box, plan.feature_shape, span):
+                    some, own = slab.raw, weights
                     if along is not None:
-                        some = of_features(raw, plan.samples_axis, plan.kept_fastest, along)
+                        some = of_features(slab.raw, plan.samples_axis, plan.kept_fastest, along)
                         own = None if weights is None else weights[along]
                     if cell not in sums:
                         sums[cell] = begin()
-                    for panel in sums[cell].of_slab(located(standardizer.panels(some, own))):
+                    for panel in sums[cell].of_slab(slab.located(standardizer.panels(some, own))):
                         assert isinstance(panel, FeaturePanel)
                         of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
                         place = _of_slab(along, panel.start, panel.stop)
                         for name, values in of_slab.items():
                             values[..., place] = of_panel.get(name, panel.regression)
+                inside: tuple[Any, ...] = (..., *slab.inside)
                 for name, values in of_slab.items():
-                    inside: tuple[Any, ...] = (..., *within(slab, tile))
-                    found[name][inside] = values.reshape(*values.shape[:-1], *_shape(slab))
+                    found[name][inside] = values.reshape(*values.shape[:-1], *extent(slab.box))
             for name, values in found.items():
                 work.write(name, tile, values)
     counts.n_plausible = standardizer.n_plausible
@@ -124,11 +123,10 @@ def _samples_added_up(
 ) -> OfCells:
     """The sum of a span of samples."""
     standardizer = work.sample_panels(rounded=rounded, columns=work.random_columns, fill=fill)
-    with work.reading(span) as reader:
-        for tile in work.tiles(span):
-            for _, raw, located in slabs_read(work, reader, tile, accumulator.tally.counts, report):
-                for _ in accumulator.of_slab(located(standardizer.panels(raw))):
-                    pass
+    for _, slabs in work.read(span, accumulator.tally.counts, report):
+        for slab in slabs:
+            for _ in accumulator.of_slab(slab.located(standardizer.panels(slab.raw))):
+                pass
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
     return OfCells.of({(0, 0): accumulator})
 
@@ -143,21 +141,21 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
     found, layout, plan = Product.empty(len(block), block.shape[1]), work.source.layout, work.plan
     standardizer = None if work.is_affine else work.feature_panels()
     assert work.outputs is not None
-    with work.reading(span) as reader, work.weighing() as weights_of:
-        for tile in work.tiles(span):
+    with work.weighing() as weights_of:
+        for tile, slabs in work.read(span, found.counts, report):
             mean, scale, weights = (
                 work.outputs.read_part(of_group(name, work.name), tile) for name in ("mean", "scale", "weights")
             )
-            for slab, raw, located in slabs_read(work, reader, tile, found.counts, report):
+            for slab in slabs:
                 if standardizer is None:
-                    about, factor = (of_tile[within(slab, tile)].reshape(-1) for of_tile in (mean, weights / scale))
+                    about, factor = (of_tile[slab.inside].reshape(-1) for of_tile in (mean, weights / scale))
                     gone = np.isnan(about)
                     left_out = gone if gone.any() else None
                     about, factor = np.where(gone, 0.0, about), np.where(gone, 0.0, factor)
-                    rows = KnownRows(raw, plan, about, work.working_dtype, layout.missing_values, left_out)
+                    rows = KnownRows(slab.raw, plan, about, work.working_dtype, layout.missing_values, left_out)
                     found.add(block, rows.width, rows, None if (factor == 1).all() else factor)
                     continue
-                for panel in located(standardizer.panels(raw, weights_of(slab))):
+                for panel in slab.located(standardizer.panels(slab.raw, weights_of(slab.box))):
                     found.add(block, panel.stop - panel.start, panel.matrix.__getitem__)
     return found
 
@@ -180,17 +178,16 @@ def product_of_samples(
     standardizer = work.sample_panels(columns=columns if sketched else None, fill=fill, about=about)
     factor, mean, layout = about.factor[:, None], about.origin + about.offset, work.source.layout
     own = (factor * block if known else block).astype(work.working_dtype)
-    with work.reading(span) as reader:
-        for tile in work.tiles(span):
-            for _, raw, located in slabs_read(work, reader, tile, found.counts, report):
-                if known:
-                    rows = KnownRows(raw, work.plan, mean, work.working_dtype, layout.missing_values)
-                    found.add(own, rows.width, rows)
-                    continue
-                for panel in located(standardizer.panels(raw)):
-                    found.add(own, panel.stop - panel.start, panel.matrix.__getitem__)
-                    if sketched:
-                        found.sketch += panel.sketch
+    for _, slabs in work.read(span, found.counts, report):
+        for slab in slabs:
+            if known:
+                rows = KnownRows(slab.raw, work.plan, mean, work.working_dtype, layout.missing_values)
+                found.add(own, rows.width, rows)
+                continue
+            for panel in slab.located(standardizer.panels(slab.raw)):
+                found.add(own, panel.stop - panel.start, panel.matrix.__getitem__)
+                if sketched:
+                    found.sketch += panel.sketch
     if known:
         found.matrix *= factor
     return found
@@ -199,11 +196,10 @@ def product_of_samples(
 def present_span(work: Pass, span: int, report: Report) -> Present:
     """Pass before the first one over samples: the mean of each feature's values that are not missing."""
     present, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
-    with work.reading(span) as reader:
-        for tile in work.tiles(span):
-            for _, raw, located in slabs_read(work, reader, tile, present.counts, report):
-                for counted in located(standardizer.present(raw)):
-                    present.add(*counted)
+    for _, slabs in work.read(span, present.counts, report):
+        for slab in slabs:
+            for counted in slab.located(standardizer.present(slab.raw)):
+                present.add(*counted)
     return present
 
 
@@ -217,19 +213,19 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
     standardizer = work.feature_panels()
-    with work.reading(span) as reader, work.weighing() as weights_of:
-        for tile in work.tiles(span):
-            components = np.empty((alpha.shape[1], *_shape(tile)), stored)
+    with work.weighing() as weights_of:
+        for tile, slabs in work.read(span, measured.counts, report):
+            components = np.empty((alpha.shape[1], *extent(tile)), stored)
             assert work.outputs is not None
             means = work.outputs.read_part(of_group("mean", work.name), tile)
-            for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
-                mean = means[within(slab, tile)].reshape(-1)
-                slab_components = np.empty((alpha.shape[1], _size(slab)), stored)
-                for start, stop, matrix in located(standardizer.again(raw, mean, weights_of(slab))):
-                    slab_components[:, start:stop] = measured.add(matrix, alpha, stored)
+            for slab in slabs:
+                mean = means[slab.inside].reshape(-1)
+                of_slab = np.empty((alpha.shape[1], slab.width), stored)
+                for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights_of(slab.box))):
+                    of_slab[:, start:stop] = measured.add(matrix, alpha, stored)
                 # A feature that was left out has no component: NaN, since 0 would look like one.
-                slab_components[:, np.isnan(mean)] = np.nan
-                components[(slice(None), *within(slab, tile))] = slab_components.reshape(-1, *_shape(slab))
+                of_slab[:, np.isnan(mean)] = np.nan
+                components[(slice(None), *slab.inside)] = of_slab.reshape(-1, *extent(slab.box))
             work.write(work.writes[0], tile, components)
     return OfGroup(work.group, measured)
 
@@ -248,13 +244,12 @@ def left_vectors_span(
     columns = work.random_columns
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], columns)
     standardizer = work.sample_panels(columns=columns, fill=fill, about=about)
-    with work.reading(span) as reader:
-        for tile in work.tiles(span):
-            vectors = np.empty((alpha.shape[1], *_shape(tile)))
-            for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
-                slab_vectors = vectors[(slice(None), *within(slab, tile))]
-                for panel in located(standardizer.panels(raw)):
-                    slab_vectors[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
-                    measured.sketch += panel.sketch
-            work.write(work.writes[0], tile, vectors)
+    for tile, slabs in work.read(span, measured.counts, report):
+        vectors = np.empty((alpha.shape[1], *extent(tile)))
+        for slab in slabs:
+            of_slab = vectors[(slice(None), *slab.inside)]
+            for panel in slab.located(standardizer.panels(slab.raw)):
+                of_slab[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
+                measured.sketch += panel.sketch
+        work.write(work.writes[0], tile, vectors)
     return measured

@@ -20,8 +20,7 @@ from dpca.errors import writing
 from dpca.execution.stage import Runner, Stage
 from dpca.kernels.inner import Inner
 from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
-from dpca.methods.applying import ScoredSamples
-from dpca.methods.passes import Pass
+from dpca.methods.applying import Projection, ScoredSamples
 from dpca.methods.projection import SampleGroups
 from dpca.numerics import preprocess
 from dpca.numerics.panels import Rules
@@ -29,7 +28,7 @@ from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged
 from dpca.planning.runplan import HeldArray, Process, RunPlan, Scratch, Workers
 from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
-from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width, common_chunks
+from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width, common_chunks, extent
 from dpca.sources import Source
 from dpca.sources.base import Layout
 from dpca.sources.missing import EVERY
@@ -152,7 +151,7 @@ def _plan_beside(plan: Plan, layout: Layout, axis: int, n_samples: int) -> Plan:
 def _held(plan: Plan, source: Source) -> dict[str, int]:
     """Bytes that are held to read all samples of the largest slab, by name."""
     region = plan.region(tuple(slice(0, cut.step) for cut in plan.slabs))
-    return source.held(tuple(piece.stop - piece.start for piece in region))
+    return source.held(extent(region))
 
 
 def cross(
@@ -196,7 +195,7 @@ def cross(
                 dtype,
                 groups=run_plan.groups,
                 regressors=regressors[0],
-                new=Pass(new, beside.new, rules, dtype, regressors=regressors[1]),
+                new=Projection(new, beside.new, rules, dtype, groups=run_plan.groups, regressors=regressors[1]),
             ),
             shared=(fitted,),
             empty=SampleGroups.of(run_plan, empty, Cross.add, receive_sums),

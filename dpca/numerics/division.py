@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.grouped import Cell
-from dpca.slabs import Box, Plan
+from dpca.slabs import Box, Plan, extent
 from dpca.sources.feature_labels import FeatureLabels
 
 Along = slice | NDArray[np.intp]
@@ -70,7 +70,7 @@ class Division:
         """For each feature of a box, flattened, the number of its named group times the folds, and of its fold."""
         if self.labels is None and not self.unit:
             return None
-        found = np.zeros(int(np.prod([piece.stop - piece.start for piece in box])), np.int64)
+        found = np.zeros(int(np.prod(extent(box))), np.int64)
         if self.labels is not None:
             found += self.labels.of(box)
         found *= max(self.n_folds, 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dpca.errors import InputError
 from dpca.settings import INPUT
-from dpca.slabs import SLAB_BYTES, Plan, Side, make_plan
-from dpca.sources.base import Layout, Region
+from dpca.slabs import SLAB_BYTES, Plan, Side, extent, make_plan
+from dpca.sources.base import Layout
 
 GOOD_CHUNK_BYTES = 8 * 2**20
 """A chunk size that is fast to read in any storage, for advice."""
@@ -53,11 +53,6 @@ def better_chunks(
     """Suitable chunks for an array: all samples of as many features as fit into `n_bytes`, or the reverse."""
     plan = plan_layout(layout, samples_axis, 1, keeps, divide=True, slab_bytes=n_bytes)
     return extent(plan.region(tuple(cut[0] for cut in plan.slabs)))
-
-
-def extent(region: Region) -> tuple[int, ...]:
-    """The shape of a region."""
-    return tuple(piece.stop - piece.start for piece in region)
 
 
 def check_axis(layout: Layout, samples_axis: int | str) -> int:

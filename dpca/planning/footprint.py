@@ -15,9 +15,8 @@ from dpca.numerics.accumulators import SOLVERS, block_product
 from dpca.numerics.division import Division
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.rotation import Rotating
-from dpca.planning.cuts import extent
 from dpca.planning.runplan import Footprint, HeldArray, Process, RunPlan, Workers
-from dpca.slabs import Plan
+from dpca.slabs import Plan, extent
 from dpca.sources.base import Layout, Source
 from dpca.sources.feature_labels import FeatureLabels
 from dpca.sources.weights import FeatureWeights

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, NotSeenError, StorageError
 from dpca.settings import INPUT
+from dpca.slabs import extent
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
@@ -274,7 +275,7 @@ class Reader(ABC):
         values = tried_again(
             lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
         )
-        shape = tuple(piece.stop - piece.start for piece in region)
+        shape = extent(region)
         if values.shape != shape:
             raise DataError(
                 f"{self.layout.name}: region {describe(region)} was read as an array of shape {values.shape}, not {shape}",

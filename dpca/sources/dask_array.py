@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from dpca.errors import DataError, DpcaError, InputError, NotSeenError, StorageError
+from dpca.slabs import extent
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of, within
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.dask_graph import Futures, Graph, computed, graph_of, is_future, needed, objects_in
@@ -66,7 +67,7 @@ class _DaskReader(Reader):
     def _read(self, region: Region) -> NDArray[Any]:
         # The task that accumulates a slab also computes it, in its own thread. Its blocks are put together here: where one is
         # smaller than declared, Dask would leave memory that nobody wrote.
-        source, shape = self._source, tuple(piece.stop - piece.start for piece in region)
+        source, shape = self._source, extent(region)
         values = self._buffer.view(shape, self.layout.dtype)
         places = list(source.places_of(region))
         keys = [source.key(index) for index, _ in places]
@@ -97,7 +98,7 @@ class _DaskReader(Reader):
                 "Have its function return arrays: numpy.asarray(...).",
             )
         values: Any = block if isinstance(block, np.ma.MaskedArray) or _is_sparse(block) else np.asarray(block)
-        shape = tuple(piece.stop - piece.start for piece in whole)
+        shape = extent(whole)
         if values.shape != shape:
             raise DataError(
                 f"{where} has shape {values.shape}, but {shape} is declared",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
 from dpca.settings import OUTPUT, PREPROCESS
-from dpca.slabs import Box
+from dpca.slabs import Box, extent
 from dpca.units import NAME
 
 KEY = OUTPUT.groups
@@ -66,7 +66,7 @@ class FeatureLabels:
 
     def of(self, box: Box) -> NDArray[np.integer[Any]]:
         """The numbers of the groups of the features of a box, flattened."""
-        lengths = [piece.stop - piece.start for piece in box]
+        lengths = extent(box)
         return np.broadcast_to(self.numbers[self._inside(box)], lengths).reshape(-1)
 
     @property

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.settings import INPUT
-from dpca.slabs import Cuts
+from dpca.slabs import Cuts, extent
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.view import View, ViewReader
@@ -129,7 +129,7 @@ class _FoldedReader(ViewReader):
     def _read(self, region: Region) -> NDArray[Any]:
         source, behind = self._source, self._source.behind(region)
         values, flat = self._reader.read(behind), behind[source.axis]
-        lengths = [piece.stop - piece.start for piece in region]
+        lengths = extent(region)
         if math.prod(lengths) == values.size:
             return values.reshape(lengths)
         box = np.ix_(*(np.arange(piece.start, piece.stop) for piece in source.box(region)))

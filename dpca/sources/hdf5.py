@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.settings import INPUT
+from dpca.slabs import extent
 from dpca.sources.anndata_layout import Sparse, beside_others, categories_of, chosen, names_beside, without_parts
 from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
@@ -48,7 +49,7 @@ class _Hdf5Reader(Reader):
         self._checks = Checks(dataset)
 
     def _read(self, region: Region) -> NDArray[Any]:
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
+        out = self._buffer.view(extent(region), self.layout.in_storage)
         stored = self._stored(region)
         if stored != region:
             out[...] = self._beyond
@@ -73,7 +74,7 @@ class _Hdf5Reader(Reader):
         self._checks.check(stored)
         if _scattered(self.layout, out.shape):
             for _, piece in self._chunks_in(stored):
-                part = self._part.view([p.stop - p.start for p in piece], self.layout.in_storage)
+                part = self._part.view(extent(piece), self.layout.in_storage)
                 self.dataset.read_direct(part, source_sel=piece)
                 out[within(piece, region)] = part
             return
@@ -606,15 +607,15 @@ def _box(space: Any, shape: tuple[int, ...]) -> tuple[Region, bool]:
     except RuntimeError:  # an unlimited selection, where the dataset may grow
         return everything, False
     box = tuple(slice(first, min(last + 1, length)) for first, last, length in corners)
-    return box, math.prod(piece.stop - piece.start for piece in box) == n_values
+    return box, math.prod(extent(box)) == n_values
 
 
 def _of_part(region: Region, part: Any, whole: tuple[int, ...], shape: tuple[int, ...]) -> Region:
     """The region of a part that a region of the virtual dataset reads; all that is used of the part where that is unclear."""
     (place, full), (source, full_source) = _box(part.vspace, whole), _box(part.src_space, shape)
     lead = len(place) - len(source)
-    lengths, of_source = ([p.stop - p.start for p in box] for box in (place, source))
-    if not (full and full_source and lead >= 0 and lengths == [1] * lead + of_source):
+    lengths, of_source = (extent(box) for box in (place, source))
+    if not (full and full_source and lead >= 0 and lengths == (1,) * lead + of_source):
         return source
     inside = within(tuple(map(_common, region, place)), place)[lead:]
     return tuple(slice(p.start + s.start, p.stop + s.start) for p, s in zip(inside, source, strict=True))

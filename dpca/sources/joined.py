@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import StorageError
-from dpca.slabs import placed, split
+from dpca.slabs import extent, placed, split
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
@@ -109,7 +109,7 @@ class _JoinedReader(Reader):
     def read(self, region: Region) -> NDArray[Any]:
         for following in islice(self._to_come, 1):
             self.expect(following)
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        out = self._buffer.view(extent(region), self.layout.dtype)
         samples = region[self._axis]
         for number, inside, whole in self._among(samples):
             place = slice(whole.start - samples.start, whole.stop - samples.start)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.slabs import extent
 from dpca.sources.anndata_layout import beside_others, chosen
 from dpca.sources.auxiliary import ArrayBeside, auxiliaries_of
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
@@ -204,7 +205,7 @@ class _Netcdf3Reader(Reader):
         self._indexes, self._others = source.indexes, source.others
 
     def _read(self, region: Region) -> NDArray[Any]:
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
+        out = self._buffer.view(extent(region), self.layout.in_storage)
         self._variable.read(self._file, region, out, self.layout.name)
         return out
 

@@ -13,6 +13,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.slabs import extent
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.runs import read_block
 from dpca.system import regular
@@ -32,7 +33,7 @@ class _NpyReader(Reader):
         fortran = self.layout.order == "F"
         shape = self.layout.shape[::-1] if fortran else self.layout.shape
         region = region[::-1] if fortran else region
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        out = self._buffer.view(extent(region), self.layout.dtype)
         read_block(self._file, self._offset, shape, region, out, self.layout.name)
         return out.T if fortran else out
 

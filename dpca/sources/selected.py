@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.slabs import Cuts
+from dpca.slabs import Cuts, extent
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts
 from dpca.sources.facts import A
@@ -81,7 +81,7 @@ class SelectedSource(View):
             return []
         places = np.argsort(rows, kind="stable")
         rows, reads = rows[places], []
-        for part in self._storage.parts(rows, _bytes_of_row(self.layout, _shape(region), self.axis)):
+        for part in self._storage.parts(rows, _bytes_of_row(self.layout, extent(region), self.axis)):
             start, stop = int(rows[part.start]), int(rows[part.stop - 1]) + 1
             reads.append(_Read(slice(start, stop), _compact(places[part]), _compact(rows[part] - start)))
         return reads
@@ -214,10 +214,6 @@ def _with(of_axes: tuple[T, ...], axis: int, value: T) -> tuple[T, ...]:
     return (*of_axes[:axis], value, *of_axes[axis + 1 :])
 
 
-def _shape(region: Region) -> tuple[int, ...]:
-    return tuple(piece.stop - piece.start for piece in region)
-
-
 def _bytes_of_row(layout: Layout, shape: tuple[int, ...], axis: int) -> int:
     """Bytes of one sample of a region."""
     return size_of(_with(shape, axis, 1), layout.dtype)
@@ -231,7 +227,7 @@ class _SelectedReader(ViewReader):
         """The reads of the regions met so far, which differ by their samples and their size alone."""
 
     def _reads(self, region: Region) -> list[_Read]:
-        piece, shape = region[self._source.axis], _shape(region)
+        piece, shape = region[self._source.axis], extent(region)
         key = (piece.start, piece.stop, _bytes_of_row(self.layout, shape, self._source.axis))
         if key not in self._known:
             self._known[key] = self._source.reads(region)
@@ -244,7 +240,7 @@ class _SelectedReader(ViewReader):
         axis, reads = self._source.axis, self._reads(region)
         if self._source.is_range:
             return self._reader.read(_with(region, axis, reads[0].rows))
-        out = self._buffer.view(_shape(region), self.layout.dtype)
+        out = self._buffer.view(extent(region), self.layout.dtype)
         before = (slice(None),) * axis
         for read in reads:
             values = self._reader.read(_with(region, axis, read.rows))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.slabs import Cuts, grow, placed
+from dpca.slabs import Cuts, extent, grow, placed
 from dpca.sources.base import Layout, Reader, Region, Source, size_of, within
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
@@ -75,7 +75,7 @@ class _ChosenReader(Reader):
 
     def _read(self, region: Region) -> NDArray[Any]:
         axis = self._selection.axis
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        out = self._buffer.view(extent(region), self.layout.dtype)
         chosen, stored = self._selection.positions[region[axis]], self._selection.stored(region)
         for part in _parts(self._reader.layout, stored):
             first, last = np.searchsorted(chosen, (part[axis].start, part[axis].stop))

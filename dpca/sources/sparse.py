@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
+from dpca.slabs import extent
 from dpca.sources.anndata_layout import Sparse, column_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.chosen import Selection
@@ -217,7 +218,7 @@ class _SparseReader(Reader):
             self._numbers[selection.positions] = np.arange(selection.positions.size)
 
     def _read(self, region: Region) -> NDArray[Any]:
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        out = self._buffer.view(extent(region), self.layout.dtype)
         out[...] = 0
         for place, stored in self._runs(region[self._lines]):
             self._add(stored, region[1 - self._lines], out, place)

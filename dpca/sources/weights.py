@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.settings import PREPROCESS
-from dpca.slabs import Box
+from dpca.slabs import Box, extent
 from dpca.sources.base import Layout, Reader, Region, Source, describe
 from dpca.sources.coordinate import difference
 from dpca.sources.latitudes import sqrt_cos_lat
@@ -76,7 +76,7 @@ class Field:
         rest = [axis for axis in range(values.ndim) if axis not in order]
         values = values.transpose([*order, *rest])
         shape = [1 if axis is None else piece.stop - piece.start for piece, axis in zip(box, self.axes, strict=True)]
-        return np.broadcast_to(values.reshape(shape), [piece.stop - piece.start for piece in box])
+        return np.broadcast_to(values.reshape(shape), extent(box))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FeatureWeights:
             of_masks = [stack.enter_context(mask.source.open()) for mask in self.masks]
 
             def of(box: Box) -> F64 | None:
-                values = np.ones([piece.stop - piece.start for piece in box])
+                values = np.ones(extent(box))
                 used = np.ones(values.shape, bool)
                 for mask, reader in zip(self.masks, of_masks, strict=True):
                     used &= (np.nan_to_num(mask.read(reader, box)) != 0) != mask.invert

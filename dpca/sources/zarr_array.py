@@ -23,6 +23,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.settings import INPUT
+from dpca.slabs import extent
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
 from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, as_text, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
@@ -107,7 +108,7 @@ class _ZarrReader(Reader):
         self._store.stop()
 
     def _read(self, region: Region) -> NDArray[Any]:
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
+        out = self._buffer.view(extent(region), self.layout.in_storage)
         if not out.size:
             return out
         if self.layout.divisible:

@@ -23,15 +23,14 @@ from tests.stores import bits
 N, D = 60, 6000
 SMALL = START + "dpca.planning.search.PRODUCT_SLAB_BYTES = 60_000\n"
 AT_SLAB = """
-import dpca.methods.spans as spans
-reading, seen = spans.slabs_read, []
-def counted(*arguments):
-    for found in reading(*arguments):
-        seen.append(1)
-        if len(seen) == {slab}:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield found
-spans.slabs_read = counted
+import dpca.methods.passes as passes
+made, seen = passes.Slab, []
+def counted(*facts):
+    seen.append(1)
+    if len(seen) == {slab}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return made(*facts)
+passes.Slab = counted
 """
 
 
