@@ -25,7 +25,7 @@ from dpca.numerics.panels import FeatureCounts, Means
 from dpca.numerics.preview import Preview, leading_shares
 from dpca.numerics.sketch import Sketch
 from dpca.numerics.weights import mean_of
-from dpca.planning.footprint import reads_means
+from dpca.planning.memory import reads_means
 from dpca.planning.runplan import Attempt
 from dpca.settings import INPUT, PREPROCESS
 from dpca.store.arrays import REGRESSION

@@ -25,7 +25,7 @@ from dpca.methods.projection import SampleGroups
 from dpca.numerics import preprocess
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
-from dpca.planning.footprint import arranged
+from dpca.planning.processes import arranged
 from dpca.planning.runplan import HeldArray, Process, RunPlan, Scratch, Workers
 from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width, common_chunks, extent

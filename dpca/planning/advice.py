@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dpca.errors import OverBudgetError
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, better_chunks, plan_layout
-from dpca.planning.footprint import COORDINATES
+from dpca.planning.processes import COORDINATES
 from dpca.planning.runplan import ONE, Process, RunPlan, Scratch
 from dpca.settings import COMPUTE
 from dpca.sources.base import Layout

@@ -9,7 +9,8 @@ from dpca.config.model import Model
 from dpca.errors import OverBudgetError
 from dpca.numerics.ladder import Rung
 from dpca.planning.cuts import check_axis, plan_layout
-from dpca.planning.footprint import copied_first, held_to_solve
+from dpca.planning.matrix_memory import held_to_solve
+from dpca.planning.processes import copied_first
 from dpca.planning.runplan import ONE, Attempt, Footprint, HeldArray, Process, RunPlan, Workers
 from dpca.settings import COMPUTE
 from dpca.sources.groups import FeatureGroup

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dpca.config.model import Model
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
-from dpca.planning.footprint import second_pass
 from dpca.planning.in_memory import plan_in_memory
+from dpca.planning.memory import second_pass
 from dpca.planning.runplan import UNPLANNED, RunPlan, Scratch, Settled, Workers
 from dpca.planning.search import plan_run
 from dpca.planning.steps import PlannedStep, steps_of, worst_steps

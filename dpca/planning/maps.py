@@ -11,7 +11,8 @@ import numpy as np
 
 from dpca.numerics import backproject, preprocess
 from dpca.numerics.ladder import Rung
-from dpca.planning.footprint import arranged, held_to_read
+from dpca.planning.memory import held_to_read
+from dpca.planning.processes import arranged
 from dpca.planning.runplan import UNPLANNED, Attempt, HeldArray, MapColumns, RunPlan, Scratch, Workers
 from dpca.planning.search import Processes, check_sharing, first_that_fits, joined_processes, readings_of
 from dpca.sources.base import Source

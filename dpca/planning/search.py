@@ -25,12 +25,9 @@ from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.advice import Forecast, over_budget
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, check_axis, plan_layout
-from dpca.planning.footprint import (
-    Footprints,
-    reads_means,
-    second_pass,
-)
+from dpca.planning.footprint import footprint
 from dpca.planning.in_memory import eigensolve_threads
+from dpca.planning.memory import Needs, reads_means, second_pass
 from dpca.planning.rechunk import Copy, plan_copy
 from dpca.planning.runplan import (
     Attempt,
@@ -186,8 +183,8 @@ def _planned(
     ]
     if columns is None:
         _check_side(layout, first, n_samples, n_features, k, workers)
-    footprints = [
-        Footprints(
+    needs = [
+        Needs(
             group.source,
             model,
             k,
@@ -203,14 +200,14 @@ def _planned(
         for group, (coordinates, _) in zip(groups, copied, strict=True)
     ]
 
-    def forecast(run: RunPlan, threads: int, rung: Rung = first, of: Sequence[Footprints] = footprints) -> Processes:
+    def forecast(run: RunPlan, threads: int, rung: Rung = first, of: Sequence[Needs] = needs) -> Processes:
         """Forecast of each stage by the input that takes the most."""
-        held = (one.of(run.of_input(number), threads, rung) for number, one in enumerate(of))
+        held = (footprint(one, run.of_input(number), threads, rung) for number, one in enumerate(of))
         return reduce(joined_processes, held)
 
     readings = []
     for number, group in enumerate(groups):
-        alone = partial(forecast, of=footprints[number : number + 1])
+        alone = partial(forecast, of=needs[number : number + 1])
         at_most = max(k, 0 if model.design is None else len(model.design.names))
         possible: Iterable[RunPlan] = readings_of(
             group.layout, group.samples_axis, keeps, at_most, workers.budget, columns
@@ -218,7 +215,7 @@ def _planned(
         if settled:
             possible = [RunPlan((settled.inputs[number].of(group.layout),))]
         readings.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
-    together = settled.together if settled else 1 if footprints[0].n_sums > 1 else None
+    together = settled.together if settled else 1 if needs[0].n_sums > 1 else None
     run = first_that_fits(layout, [RunPlan(tuple(readings), together=together)], workers, scratch, forecast)
     for number, group in enumerate(groups):
         check_sharing(group.source, run.of_input(number))

@@ -9,7 +9,7 @@ from typing import Literal
 from dpca.config.model import Model
 from dpca.numerics.accumulators.border import Border
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
-from dpca.planning.footprint import reads_means, second_pass
+from dpca.planning.memory import reads_means, second_pass
 from dpca.planning.runplan import RunPlan
 from dpca.sources.base import Layout
 

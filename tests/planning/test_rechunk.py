@@ -18,7 +18,7 @@ from dpca.execution.stage import Runner
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import streamed
 from dpca.methods.stages import Stages
-from dpca.planning import footprint, search
+from dpca.planning import processes, search
 from dpca.planning.cuts import plan_layout
 from dpca.planning.job import Job
 from dpca.planning.rechunk import plan_copy
@@ -160,8 +160,8 @@ def test_absent_chunks_and_packing_survive_the_copy():
 def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(search, "SLAB_BYTES", 2**18)
     monkeypatch.setattr(search, "SLAB_WIDTH", 1)
-    monkeypatch.setattr(footprint, "LIBRARIES_BYTES", 0)
-    monkeypatch.setattr(footprint, "TASK_BYTES", 0)
+    monkeypatch.setattr(processes, "LIBRARIES_BYTES", 0)
+    monkeypatch.setattr(processes, "TASK_BYTES", 0)
     x = random_array(0, (64, 40_000), "f4")
     array = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 40_000))
     store = tmp_path / "out" / "result.zarr"
@@ -182,7 +182,7 @@ def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
     x = da.from_array(random_array(0, (60, 20_000), "f4"), chunks=(1, 20_000))
     plan = {"workers": Workers(0, 1, Budget(190 * MIB, "of this test")), "scratch": Scratch("s", 10**12)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(footprint, "TASK_BYTES", 2 * MIB)
+        patch.setattr(processes, "TASK_BYTES", 2 * MIB)
         patch.setattr(search, "SLAB_BYTES", 2**20)
         patch.setattr(search, "SLAB_WIDTH", 1)
         assert plan_run(alone(as_source(x)), Model(3), **plan).only.reading == "copy"
