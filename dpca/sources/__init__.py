@@ -249,11 +249,11 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     uri = os.fspath(uri)
     kind = _kind(uri)
     if kind == "zarr":
-        from dpca.sources.zarr_store import list_zarr
+        from dpca.sources.zarr_container import list_zarr
 
         arrays = list_zarr(uri, storage_options)
     elif kind == "hdf5":
-        from dpca.sources.hdf5 import list_datasets
+        from dpca.sources.hdf5_container import list_datasets
 
         arrays = list_datasets(uri)
     elif kind == "netcdf3":

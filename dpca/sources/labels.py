@@ -146,7 +146,7 @@ def _open(place: Place, of: str) -> Vector:
     if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
         import zarr
 
-        from dpca.sources.zarr_array import attributes_of, vector_of
+        from dpca.sources.zarr_container import attributes_of, vector_of
         from dpca.sources.zarr_store import leaves, open_node
 
         node: Any = open_node(uri, None)
@@ -173,7 +173,7 @@ def _open(place: Place, of: str) -> Vector:
         if in_netcdf3:
             read_vector = netcdf3.read_vector
         else:
-            from dpca.sources.hdf5 import categories_in, read_vector
+            from dpca.sources.hdf5_container import categories_in, read_vector
 
             if array is not None and (categorical := categories_in(uri, array)) is not None:
                 found = (read_vector(uri, path) for path in categorical)
@@ -201,7 +201,7 @@ def is_categorical(place: Place) -> bool:
                 return False
     except OSError:  # which reading it will explain
         return False
-    from dpca.sources.hdf5 import categories_in
+    from dpca.sources.hdf5_container import categories_in
 
     return categories_in(uri, array) is not None
 

@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.slabs import extent
-from dpca.sources.anndata_layout import Sparse, column_beside
+from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Coordinate, Vector, VectorTooLarge
 from dpca.sources.memory import MemorySource
-from dpca.sources.selection import ChosenFeatures, layout_of
+from dpca.sources.selection import layout_of
 
 PARTS = ("data", "indices", "indptr")
-FEATURES = 1
-"""The axis of an AnnData matrix that its table of features describes."""
 BLOCK = 2**17
 """Stored values that are put into a slab at a time: as fast as scipy's loop within a third, for any dtype and duplicates."""
 LINES_BYTES = 2**18
@@ -168,34 +166,6 @@ class SparseSource(Source):
         n_values = self._data.layout.shape[0]
         values = slice(min(max(0, first), n_values), min(max(0, last), n_values))
         return values, values, slice(lines.start, lines.stop + 1)
-
-
-def choose(
-    source: Source, path: str, column: str, node: Callable[[str], Any], vector: Callable[[Any, str], Vector]
-) -> SparseSource | ChosenFeatures:
-    """The features of a matrix of AnnData for which a column of their table is true.
-
-    Parameters
-    ----------
-    path, node : as in `dpca.sources.anndata_layout.tables_beside`
-    vector : function that makes a vector of an array, given its name in error messages
-    """
-    name, length = source.layout.name, source.layout.shape[FEATURES]
-    at = column_beside(name, path, FEATURES, column, node)
-    found = node(at)
-    if found is None or not hasattr(found, "dtype"):
-        kind = getattr(found, "attrs", {}).get("encoding-type", "absent")
-        raise InputError(
-            f"{name}: column {column!r} is {kind}, but a boolean column is allowed",
-            f"Store it as one: adata.var[{column!r}] = adata.var[{column!r}].astype(bool).",
-            key="input.features",
-        )
-    try:
-        mask = vector(found, f"{name}, column {column}")
-    except VectorTooLarge as cause:
-        raise InputError(f"{name}: {cause}", "Store it in smaller chunks.", key="input.features") from cause
-    selection = Selection.of(name, FEATURES, length, column, mask)
-    return source.choose(selection) if isinstance(source, SparseSource) else ChosenFeatures(source, selection)
 
 
 class _SparseReader(Reader):

@@ -9,13 +9,12 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import product
 from typing import Any, cast
 
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import RangeByteRequest, Store
+from zarr.abc.store import RangeByteRequest
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
@@ -24,38 +23,22 @@ from zarr.storage import LocalStore, ZipStore
 from dpca.errors import DataError, InputError, StorageError
 from dpca.settings import INPUT
 from dpca.slabs import extent
-from dpca.sources.anndata_layout import Sparse, chosen, names_beside
-from dpca.sources.auxiliary import CHARACTERS, ArrayBeside, as_text, auxiliaries_of, of_characters, paths_beside
+from dpca.sources.anndata_layout import Sparse, names_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
-from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
-from dpca.sources.cf import cf_attributes, coordinate_of
-from dpca.sources.coordinate import PIECE_VALUES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
+from dpca.sources.cf import cf_attributes
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.formats import GROUPS
+from dpca.sources.matrices import matrix_at, sparse_at
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
-from dpca.sources.sparse import PARTS, SparseSource, choose
+from dpca.sources.sparse import SparseSource
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
-from dpca.sources.zarr_codecs import last_codec
-from dpca.sources.zarr_store import (
-    BAD_METADATA,
-    Folder,
-    Library,
-    WatchedStore,
-    arrays_of,
-    is_far,
-    leaves,
-    n_ahead,
-    node_of,
-    open_node,
-    unknown,
-    watched,
-)
+from dpca.sources.zarr_container import ZarrContainer, attributes_of, named_axes
+from dpca.sources.zarr_store import BAD_METADATA, Folder, Library, is_far, leaves, n_ahead, open_node, unknown, watched
 from dpca.sources.zarr_witness import Witness, anywhere
 
-READ_KINDS = "biufSUT"
-"""Kinds of dtypes of coordinates: numbers and text."""
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read together in one call, since a call costs as much as such a chunk."""
 LISTED_CHUNKS = 100_000
@@ -74,6 +57,7 @@ class _ZarrReader(Reader):
         self._witness = witness
         self._array, self._store = watched(array)
         self._bare = array.store
+        self._container = ZarrContainer(array.store, secrets=secrets)
         self._files = ChunkFiles.of(array)
         self._absent = absent
         self._filled: set[str] = set()
@@ -187,38 +171,14 @@ class _ZarrReader(Reader):
         self._store.absent = set()
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        dim = self.layout.dims[axis]
-        path = self._array.path
-        if dim is None or not path:
+        if self.layout.dims[axis] is None or not self._array.path:
             return None
-        try:
-            array = _along(self._bare, path, axis, dim)
-            values = vector_of(array, f"{self.layout.name}, coordinate {dim}", self._secrets)
-        except VectorTooLarge as cause:
-            self.left_out.append(str(cause))
-            return None
-        except (FileNotFoundError, *BAD_METADATA):
-            return None
-        if getattr(values.dtype, "kind", "O") not in READ_KINDS:
-            return None
-        values = of_characters(values) if values.dtype == CHARACTERS and len(values.shape) == 2 else as_text(values)
-        return coordinate_of(dim, values, attributes_of(array)) if values.shape == (self.layout.shape[axis],) else None
+        return self._container.coordinate(self._array.path, axis, self.layout, self.left_out)
 
     def auxiliaries(self) -> Sequence[Auxiliary]:
         if not (path := self._array.path):
             return ()
-        group = path.rpartition("/")[0]
-
-        def beside(name: str) -> ArrayBeside | None:
-            array = _array_beside(self._bare, path, name)
-            if array is None or getattr(array.dtype, "kind", "O") not in READ_KINDS:
-                return None
-            values = vector_of(array, f"{self.layout.name}, coordinate {name}", self._secrets)
-            return ArrayBeside(named_axes(array) or (), values, attributes_of(array))
-
-        of_group = _node(self._bare, group)
-        described = [attributes_of(self._array), {} if of_group is None else dict(of_group.attrs)]
-        return list(auxiliaries_of(self.layout, described, beside, self.left_out))
+        return self._container.auxiliaries(path, attributes_of(self._array), self.layout, self.left_out)
 
 
 class ZarrSource(Source):
@@ -250,7 +210,7 @@ class ZarrSource(Source):
         attributes = attributes_of(array)
         names = named_axes(array)
         if names is None:
-            beside = _names_beside(array.store, array.path)
+            beside = names_beside(array.path, ZarrContainer(array.store).node)
             names = tuple(beside.get(axis, (None,))[0] for axis in range(array.ndim))
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and array.fill_value is not None:
             # xarray stores the _FillValue of version 2 there, and masks such values when it reads.
@@ -314,7 +274,7 @@ class ZarrSource(Source):
             reader.close()
 
     def beside(self, name: str) -> Source:
-        found = _array_beside(self._array.store, self._array.path, name)
+        found = ZarrContainer(self._array.store).beside(self._array.path, name)
         assert found is not None
         return ZarrSource(found, f"{self.layout.name}, coordinate {name}", secrets=self._secrets)
 
@@ -413,156 +373,43 @@ def open_zarr(
     """
     shown, node = without_credentials(uri), open_node(uri, storage_options, library)
     secrets = Secrets.of(uri, storage_options)
-    if array is not None and isinstance(node, zarr.Array):
-        raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.")
-    known = next((one for one in GROUPS if isinstance(node, zarr.Group) and array in (None, one.array)), None)
-    data = node.get(known.array) if known is not None and isinstance(node, zarr.Group) else None
-    if known is not None and isinstance(data, zarr.Array):
-        of_data = ZarrSource(data, f"{shown}:{known.array}", absent_chunks, secrets)
-        return known.open(of_data, partial(_beside, node.store, node.path, shown, secrets), of_format)
-    if isinstance(node, zarr.Group) and (array is not None or Sparse.of(node) is None):
-        try:
-            item = node.get(array) if array is not None and not leaves(array) else None
-        except BAD_METADATA as cause:
-            raise unknown(f"{shown}:{array}", cause) from cause
-        path = array
-        if not isinstance(item, zarr.Array):
-            path = chosen(shown, arrays_of(node, shown), array, partial(node_of, node))
-            item = node[path]
-        node, shown = item, f"{shown}:{path}"
-    source: ZarrSource | SparseSource
     if isinstance(node, zarr.Array):
-        source = ZarrSource(node, shown, absent_chunks, secrets)
-    else:
-        matrix = Sparse.of(node)
-        assert matrix is not None
-        source = of_group(node, matrix, shown, absent_chunks, secrets)
-    if column is None:
-        return source
-    return choose(source, node.path, column, partial(_node, node.store), partial(vector_of, secrets=secrets))
+        if array is not None:
+            raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.")
+        container, path = ZarrContainer(node.store, shown, secrets), node.path
+        return matrix_at(container, path, shown, lambda _: ZarrSource(node, shown, absent_chunks, secrets), column)
+    container = ZarrContainer(node.store, shown, secrets, node)
+
+    def source(path: str) -> ZarrSource:
+        return ZarrSource(container.array(path), f"{shown}:{path}", absent_chunks, secrets)
+
+    known = next((one for one in GROUPS if array in (None, one.array)), None)
+    if known is not None and container.is_array(container.node(known.array)):
+        return known.open(source(known.array), ZarrContainer(node.store, shown, secrets).vector_at, of_format)
+    if array is None and Sparse.of(node) is not None:
+        return matrix_at(container, "", shown, source, column)
+    path = array if array is not None and container.is_array(_named(container, array)) else container.meant(array)
+    return matrix_at(container, path, f"{shown}:{path}", source, column)
 
 
-def of_group(
-    node: zarr.Group,
-    matrix: Sparse,
-    name: str = "the sparse matrix",
-    absent_chunks: str = "fill",
-    secrets: Secrets | None = None,
-) -> SparseSource:
-    """The source of a sparse matrix that is an open group; the parameters are those of `ZarrSource`."""
-    parts = []
-    for part in PARTS:
-        array = _node(node.store, f"{node.path}/{part}".lstrip("/"))
-        if not isinstance(array, zarr.Array):
-            raise InputError(
-                f"{name}: is no sparse matrix: it has no array {part}", "Write it again.", key="input.array"
-            )
-        parts.append(ZarrSource(array, f"{name}/{part}", absent_chunks, secrets))
-    names = {
-        axis: (dim, partial(_labels, array, f"{name}, coordinate {dim}", secrets))
-        for axis, (dim, array) in _names_beside(node.store, node.path).items()
-        if isinstance(array, zarr.Array)
-    }
-    return SparseSource(name, matrix, parts, names)
+def _named(container: ZarrContainer, path: str) -> Any:
+    """The node of that name; None where there is none."""
+    try:
+        return None if leaves(path) else container.group.get(path)
+    except BAD_METADATA as cause:
+        raise unknown(f"{container.shown}:{path}", cause) from cause
 
 
-def _labels(array: zarr.Array[Any], name: str, secrets: Secrets | None) -> Vector | None:
-    """Labels along an axis; None where they are neither text nor numbers."""
-    return vector_of(array, name, secrets) if getattr(array.dtype, "kind", "O") in "biufUT" else None
-
-
-def _beside(store: Store, group: str, shown: str, secrets: Secrets, name: str) -> Vector | None:
-    """An array of a group, read in parts along its first axis; None where there is none."""
-    array = _node(store, f"{group}/{name}".lstrip("/"))
-    if not isinstance(array, zarr.Array):
-        return None
-    return vector_of(array, f"{shown}:{name}", secrets)
-
-
-def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:
-    """A small array beside the data, read in parts."""
-    watching, store = watched(array)
-    parts = parts_of(array, store)
-    Vector.check(name, parts)
-    whole = array.ndim == 0
-    return Vector(
-        name, array.shape, array.dtype, lambda piece: watching[... if whole else piece], parts, secrets or Secrets()
+def of_group(node: zarr.Group, matrix: Sparse) -> SparseSource:
+    """The source of a sparse matrix that is an open group."""
+    name, container = "the sparse matrix", ZarrContainer(node.store)
+    return sparse_at(
+        container,
+        node.path,
+        name,
+        matrix,
+        lambda path: ZarrSource(container.array(path), f"{name}/{path.rpartition('/')[2]}"),
     )
-
-
-def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
-    """The parts in which an array can be read along its first axis; large chunks of text state their own size.
-
-    Parameters
-    ----------
-    store : the store of its chunks
-    """
-    if array.ndim > 1:
-        return Parts.of_rows(array.dtype, array.shape, (array.shards or array.chunks)[0])
-    parts = Parts.of(array.dtype, math.prod(array.shards or array.chunks))
-    if array.dtype.kind not in "OT" or parts.chunk <= PIECE_VALUES or array.shards:
-        return parts
-    codec_id, first = last_codec(array.metadata), RangeByteRequest(0, HEAD_BYTES)
-
-    async def sizes(keys: Sequence[str]) -> list[int]:
-        if codec_id is None:
-            return await asyncio.gather(*(store.getsize(key) for key in keys))
-        heads = await asyncio.gather(*(store.get(key, default_buffer_prototype(), first) for key in keys))
-        return [0 if head is None else claimed_by(codec_id, head.to_bytes()) for head in heads]
-
-    count = min(array.nchunks, FETCHED_CHUNKS)
-    try:
-        n_bytes = sync(sizes([key_of(array, (number * array.nchunks // count,)) for number in range(count)]))
-    except (OSError, ValueError):  # an error that reading the array will explain
-        return parts
-    if not n_bytes or UNTOLD in n_bytes:
-        return parts
-    return Parts(max(1, -(-max(n_bytes) // parts.chunk)), parts.chunk, max(n_bytes))
-
-
-def _along(store: Store, path: str, axis: int, dim: str) -> zarr.Array[Any]:
-    """The coordinate array of an axis: the one that AnnData names, else the one beside the matrix with the dimension's name."""
-    name, labels = _names_beside(store, path).get(axis, ("", None))
-    if name == dim and isinstance(labels, zarr.Array):
-        return labels
-    return zarr.open_array(store, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
-
-
-def _names_beside(store: Store, path: str) -> dict[int, tuple[str, Any]]:
-    """`names_beside` for an array in a store, with the arrays in place of their paths."""
-    node = partial(_node, store)
-    return {axis: (name, node(at)) for axis, (name, at) in names_beside(path, node).items()}
-
-
-def _array_beside(store: Store, path: str, name: str) -> zarr.Array[Any] | None:
-    """The array of that name in the nearest group of another one; None where there is none."""
-    nodes = (_node(store, at) for at in paths_beside(path, name))
-    return next((node for node in nodes if isinstance(node, zarr.Array)), None)
-
-
-def _node(store: Store, path: str) -> zarr.Array[Any] | zarr.Group | None:
-    """The array or group at a path of a store; invalid metadata count as absent."""
-    try:
-        return zarr.open(store, path=path, mode="r")
-    except (FileNotFoundError, *BAD_METADATA):
-        return None
-
-
-def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:
-    """Attributes of an array; empty if its metadata hold something else in their place."""
-    attributes: Any = array.metadata.attributes
-    return dict(attributes) if isinstance(attributes, Mapping) else {}
-
-
-def named_axes(array: zarr.Array[Any]) -> tuple[str | None, ...] | None:
-    """The names of the axes of an array; None where its metadata have none."""
-    names: Any = getattr(array.metadata, "dimension_names", None) or attributes_of(array).get("_ARRAY_DIMENSIONS")
-    named = isinstance(names, list | tuple) and len(names) == array.ndim and _are_names(names)
-    return tuple(names) if named else None
-
-
-def _are_names(names: Sequence[Any]) -> bool:
-    return all(name is None or isinstance(name, str) for name in names)
 
 
 def _codec(array: zarr.Array[Any]) -> str:

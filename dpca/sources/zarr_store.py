@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +20,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, Stor
 
 from dpca.errors import InputError, StorageError
 from dpca.settings import INPUT
-from dpca.sources.anndata_layout import Sparse, beside_others, without_parts
 from dpca.sources.credentials import CHAINED, Secrets, without_credentials
-from dpca.sources.formats import GROUPS
 from dpca.sources.zarr_codecs import bounded, stored_at_most
 from dpca.system import regular
 
@@ -294,26 +292,6 @@ def _of_obstore(uri: str, options: dict[str, Any]) -> Store:
 _STORES: dict[Library, Callable[[str, dict[str, Any]], Store]] = {"fsspec": _of_fsspec, "obstore": _of_obstore}
 
 
-def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any] | Sparse]:
-    """Every array below a group, by path; sparse matrices in place of the arrays that make them up."""
-    try:
-        items = {
-            path: item if isinstance(item, zarr.Array) else Sparse.of(item)
-            for path, item in group.members(max_depth=None)
-        }
-    except BAD_METADATA as cause:
-        raise unknown(f"{name}: an array in it", cause) from cause
-    return without_parts({path: item for path, item in items.items() if item is not None})
-
-
-def node_of(group: zarr.Group, path: str) -> zarr.Array[Any] | zarr.Group | None:
-    """The array or group at a path of a group, itself at ""; None where there is none, or its metadata are invalid."""
-    try:
-        return group.get(path) if path else group
-    except BAD_METADATA:
-        return None
-
-
 def unknown(name: str, cause: Exception) -> InputError:
     """The error for an array that zarr can't open, for its dtype or for a codec such as pickle, which zarr does not load."""
     return InputError(
@@ -326,15 +304,3 @@ def unknown(name: str, cause: Exception) -> InputError:
 def leaves(path: str) -> bool:
     """Whether a path would leave the group that it starts from."""
     return ".." in path.replace("\\", "/").split("/")
-
-
-def list_zarr(
-    uri: str, storage_options: Mapping[str, Any] | None, library: Library = "fsspec"
-) -> list[tuple[str, tuple[int, ...], str, bool]]:
-    """Path, shape and dtype of every array at a path or URL, and whether it stands beside another one; empty if one array is there, or a group of a known format."""
-    node = open_node(uri, storage_options, library)
-    if isinstance(node, zarr.Array) or any(known.array in node for known in GROUPS):  # the others describe that one
-        return []
-    arrays = arrays_of(node, without_credentials(uri))
-    beside = beside_others(arrays, partial(node_of, node))
-    return [(path, item.shape, str(item.dtype), path in beside) for path, item in sorted(arrays.items())]

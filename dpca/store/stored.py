@@ -18,7 +18,7 @@ from zarr.storage import MemoryStore
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Coordinate
-from dpca.sources.zarr_array import parts_of
+from dpca.sources.zarr_container import parts_of
 from dpca.sources.zarr_store import BAD_METADATA, Directory, watched
 
 LABELS = "labels"
