@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
@@ -15,18 +14,30 @@ from dpca.slabs import Cuts, extent, grow, placed
 from dpca.sources.base import Layout, Reader, Region, Source, size_of, within
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
+from dpca.sources.facts import A
 from dpca.sources.memory import of_auxiliary
+from dpca.sources.view import View, ViewReader
 
 PART_BYTES = 8 * 2**20
 """Size of the parts in which a region is read, unless a chunk is larger."""
 
 
-class ChosenFeatures(Source):
-    """A dense array of storage with only the chosen entries of an axis."""
+class ChosenFeatures(View):
+    """A dense array of storage with only the chosen entries of an axis.
+
+    A region is read in parts of whole chunks, of which entries are taken: features lie beside each other in storage, unlike
+    samples (`SelectedSource`), so that going from one to the next costs more than reading what is between them.
+    """
 
     def __init__(self, source: Source, selection: Selection) -> None:
-        self._source, self._selection = source, selection
-        self.layout = layout_of(source.layout, selection)
+        super().__init__(source, layout_of(source.layout, selection))
+        self._selection = selection
+
+    def behind(self, region: Region) -> Region:
+        return self._selection.stored(region)
+
+    def reader(self, reader: Reader) -> Reader:
+        return _ChosenReader(self.layout, reader, self._selection)
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         part = tuple(cut.step for cut in _cuts(self._source.layout))
@@ -35,11 +46,6 @@ class ChosenFeatures(Source):
             "slab": 2 * size_of(shape, self.layout.dtype),
             "chosen features": self._selection.positions.nbytes,
         } | inside
-
-    @contextmanager
-    def open(self) -> Iterator[Reader]:
-        with self._source.open() as reader:
-            yield _ChosenReader(self.layout, reader, self._selection)
 
     def beside(self, name: str) -> Source:
         with self.open() as reader:
@@ -50,14 +56,12 @@ class ChosenFeatures(Source):
             ]
         return of_auxiliary(name, self.layout, auxiliaries)
 
-    def stored_bytes(self) -> int | None:
-        return self._source.stored_bytes()
+    def about(self, kind: type[A]) -> A | None:
+        found = self._source.about(kind)
+        return found if found is None or kind.of_samples else found.of(self._selection.positions)
 
     def fingerprint(self) -> dict[str, Any]:
         return {**self._source.fingerprint(), "features": self._selection.fingerprint}
-
-    def state(self, region: Region) -> str | None:
-        return self._source.state(self._selection.stored(region))
 
     @property
     def place(self) -> tuple[str | list[str], str | None] | None:
@@ -68,26 +72,30 @@ class ChosenFeatures(Source):
         return self._selection
 
 
-class _ChosenReader(Reader):
+class _ChosenReader(ViewReader):
     def __init__(self, layout: Layout, reader: Reader, selection: Selection) -> None:
-        super().__init__(layout)
-        self._reader, self._selection = reader, selection
+        super().__init__(layout, reader)
+        self._selection = selection
+
+    def parts(self, region: Region) -> Iterator[Region]:
+        axis, chosen = self._selection.axis, self._selection.positions[region[self._selection.axis]]
+        for part in _parts(self._reader.layout, self._selection.stored(region)):
+            first, last = np.searchsorted(chosen, (part[axis].start, part[axis].stop))
+            if first < last:
+                yield part
 
     def _read(self, region: Region) -> NDArray[Any]:
         axis = self._selection.axis
         out = self._buffer.view(extent(region), self.layout.dtype)
         chosen, stored = self._selection.positions[region[axis]], self._selection.stored(region)
-        for part in _parts(self._reader.layout, stored):
+        for part in self.parts(region):
             first, last = np.searchsorted(chosen, (part[axis].start, part[axis].stop))
-            if first < last:
-                target = out[placed(within(part, stored), axis, slice(int(first), int(last)))]
-                np.take(self._reader.read(part), chosen[first:last] - part[axis].start, axis, target)
-        self.absent_chunks, self.retries = self._reader.absent_chunks, self._reader.retries
+            target = out[placed(within(part, stored), axis, slice(int(first), int(last)))]
+            np.take(self._reader.read(part), chosen[first:last] - part[axis].start, axis, target)
         return out
 
     def coordinate(self, axis: int) -> Coordinate | None:
         found = self._reader.coordinate(axis)
-        self.left_out = self._reader.left_out
         return self._selection.coordinate(found) if axis == self._selection.axis else found
 
     def auxiliaries(self) -> Sequence[Auxiliary]:
