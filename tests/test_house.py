@@ -73,3 +73,28 @@ def test_docstrings_say_what_a_thing_is_by_its_noun():
         if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant) and isinstance(inner.value.value, str)
     ]
     assert [text for text in texts if VAGUE.match(text)] == []
+
+
+SUBJECTS = {
+    "commands": "block_krylov failures inputs kernels kernels_refused leading limits others plan preprocess_keys regress_out samples schedulers",
+    "derived": "components peers",
+    "estimators": "sklearn_kernel_pca sklearn_pca",
+    "genotypes": "peers",
+    "methods": "claims claims_refuted missing preprocessing real_data",
+}
+"""Tests of what several modules of a room do together, by what a user meets. `resume`, `slurm`, `network`, `looks` have nothing else."""
+
+
+def test_tests_have_the_names_of_what_they_test():
+    """A file is named by a module of the room that its folder mirrors, or is a subject that is listed here."""
+    house, tests = Path(dpca.__file__).parent, Path(__file__).parent
+    found = {}
+    for room in (path for path in tests.iterdir() if (house / path.name).is_dir()):
+        modules = {path.stem for path in (house / room.name).rglob("*") if path.suffix in ("", ".py")}
+        names = {path.stem.removeprefix("test_") for path in room.glob("test_*.py")}
+        found[room.name] = {
+            name
+            for name in names - {*SUBJECTS.get(room.name, "").split()}
+            if name not in modules and not any(name.startswith(f"{module}_") for module in modules)
+        }
+    assert {room: names for room, names in found.items() if names} == {}

@@ -59,7 +59,7 @@ def shrinkage_of(result: Result) -> F64 | None:
     With far more variants than people, an eigenvector fits the noise of its own people (Lee, Zou and Wright, Annals of Statistics 38,
     2010). The row i of K v = lambda v says (lambda - K_ii) v_i = sum of K_ij v_j over the others: what the others alone predict of the
     score of i is 1 - K_ii / lambda of it, where leaving i out hardly turns v. The estimate is the mean of that, weighted by v_i^2: within 5 % of
-    what leaving each person out gives, where components are separated (tests/genotypes/test_projection.py).
+    what leaving each person out gives, where components are separated (tests/genotypes/test_aligned.py).
     """
     if CONVENTION not in result.arrays or NORMS2 not in result.arrays or result.arrays["scores"].ndim != 2:
         return None

@@ -16,7 +16,7 @@ class KrylovMemory(SolverMemory):
     """Memory of block Krylov."""
 
     def stages(self) -> tuple[Tasks, Sums, list[HeldArray]]:
-        """What tasks, sums and the eigensolve hold."""
+        """Arrays of the tasks, of the sums, and of the eigensolve."""
         block_bytes = 8 * self.m * self._columns
         space = HeldArray("space, and its products", 2 * block_bytes, self.model.iteration.max_passes)
         block = HeldArray("block of vectors", 2 * block_bytes)

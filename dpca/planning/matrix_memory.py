@@ -20,7 +20,7 @@ class MatrixMemory(SolverMemory):
     """Memory of a solver that adds up an m x m matrix."""
 
     def stages(self) -> tuple[Tasks, Sums, list[HeldArray]]:
-        """What tasks, sums and the eigensolve hold."""
+        """Arrays of the tasks, of the sums, and of the eigensolve."""
         plan, m, k, model = self.plan, self.m, self.k, self.model
         tasks, sums, solve = self._tasks(), Sums(), self._solve()
         sums[self.rung.name] = self._summed()
@@ -46,7 +46,7 @@ class MatrixMemory(SolverMemory):
         return tasks, sums, solve
 
     def _summed(self) -> list[HeldArray]:
-        """What is held to add up the matrices of spans."""
+        """Arrays that adding up the matrices of spans takes."""
         m, matrices = self.m, 2 if self._counts_pairs else 1
         summed = [
             *(HeldArray(name, size) for name, size in SOLVERS[self.rung.solver].held_to_merge(m).items()),
@@ -83,7 +83,7 @@ class MatrixMemory(SolverMemory):
         return tasks
 
     def _accumulated(self) -> dict[str, int]:
-        """What a task holds to add up the matrix of a span."""
+        """Arrays of a task that adds up the matrix of a span."""
         plan, m, cells = self.plan, self.m, self._cells
         held = {name: size * cells for name, size in SOLVERS[self.rung.solver].held(m, self.rung.dtype).items()}
         if plan.keeps == "samples":

@@ -26,7 +26,7 @@ from dpca.store import ledger, outputs
 
 @dataclass(frozen=True)
 class Needs:
-    """What the memory of a run depends on, whichever its plan is."""
+    """Facts of a run that its memory depends on, whichever its plan is."""
 
     source: Source
     model: Model
@@ -68,7 +68,7 @@ class SolverMemory:
         return self.run.concurrency.window - self.run.concurrency.n_tasks
 
     def reader(self) -> dict[str, int]:
-        """What a task holds to read a slab, its weights and regressors included."""
+        """Arrays of a task that reads a slab, its weights and regressors included."""
         reader = held_to_read(self.run, self.needs.source)
         if self.model.regression is not None:
             reader |= self.model.regression.held(self.plan)

@@ -58,12 +58,7 @@ class Container(ABC):
 
     @abstractmethod
     def vector(self, array: Any, name: str) -> Vector:
-        """A small array, to be read in parts while the container is open; `name` in error messages.
-
-        Raises
-        ------
-        VectorTooLarge : its chunks are
-        """
+        """A small array, to be read in parts while the container is open; `name` in error messages. Large chunks are `VectorTooLarge`."""
 
     @abstractmethod
     def labels(self, path: str, name: str) -> Callable[[], Vector | None]:

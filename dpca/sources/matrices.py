@@ -32,7 +32,7 @@ def matrix_at(
     node = container.node(path)
     matrix = None if container.is_array(node) else Sparse.of(node)
     found = source(path) if matrix is None else sparse_at(container, path, name, matrix, source)
-    return found if column is None else _chosen(container, path, found, column)
+    return found if column is None else with_features(container, path, found, column)
 
 
 def sparse_at(
@@ -51,7 +51,7 @@ def sparse_at(
     return SparseSource(name, matrix, map(source, parts), names)
 
 
-def _chosen(container: Container, path: str, source: Source, column: str) -> Source:
+def with_features(container: Container, path: str, source: Source, column: str) -> Source:
     """The features of a matrix of AnnData for which a column of their table is true."""
     name, length = source.layout.name, source.layout.shape[FEATURES]
     found = container.node(column_beside(name, path, FEATURES, column, container.node))

@@ -29,7 +29,7 @@ from dpca.sources.cf import cf_attributes
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.formats import GROUPS
-from dpca.sources.matrices import matrix_at, sparse_at
+from dpca.sources.matrices import matrix_at, sparse_at, with_features
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
@@ -376,8 +376,8 @@ def open_zarr(
     if isinstance(node, zarr.Array):
         if array is not None:
             raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.")
-        container, path = ZarrContainer(node.store, shown, secrets), node.path
-        return matrix_at(container, path, shown, lambda _: ZarrSource(node, shown, absent_chunks, secrets), column)
+        alone = ZarrSource(node, shown, absent_chunks, secrets)
+        return alone if column is None else with_features(ZarrContainer(node.store), node.path, alone, column)
     container = ZarrContainer(node.store, shown, secrets, node)
 
     def source(path: str) -> ZarrSource:
@@ -388,16 +388,21 @@ def open_zarr(
         return known.open(source(known.array), ZarrContainer(node.store, shown, secrets).vector_at, of_format)
     if array is None and Sparse.of(node) is not None:
         return matrix_at(container, "", shown, source, column)
-    path = array if array is not None and container.is_array(_named(container, array)) else container.meant(array)
+    path = array if array is not None and _is_array(container, array) else container.meant(array)
     return matrix_at(container, path, f"{shown}:{path}", source, column)
 
 
-def _named(container: ZarrContainer, path: str) -> Any:
-    """The node of that name; None where there is none."""
+def _is_array(container: ZarrContainer, path: str) -> bool:
+    """Whether there is an array of that name; refuses one that zarr can't open."""
+    if leaves(path):
+        return False
+    if container.is_array(container.node(path)):
+        return True
     try:
-        return None if leaves(path) else container.group.get(path)
+        container.group.get(path)
     except BAD_METADATA as cause:
         raise unknown(f"{container.shown}:{path}", cause) from cause
+    return False
 
 
 def of_group(node: zarr.Group, matrix: Sparse) -> SparseSource:

@@ -41,6 +41,8 @@ class ZarrContainer(Container):
         self, store: Store, shown: str = "", secrets: Secrets | None = None, group: zarr.Group | None = None
     ) -> None:
         self._store, self.shown, self._secrets, self._group = store, shown, secrets or Secrets(), group
+        self._nodes: dict[str, Any] = {}
+        """Nodes met so far: each costs a round trip."""
 
     @property
     def group(self) -> zarr.Group:
@@ -48,8 +50,13 @@ class ZarrContainer(Container):
         assert self._group is not None
         return self._group
 
-    def node(self, path: str) -> zarr.Array[Any] | zarr.Group | None:
+    def node(self, path: str) -> Any:
         """The node at a path; invalid metadata count as absent."""
+        if path not in self._nodes:
+            self._nodes[path] = self._found(path)
+        return self._nodes[path]
+
+    def _found(self, path: str) -> zarr.Array[Any] | zarr.Group | None:
         try:
             if self._group is not None:
                 return self._group.get(path) if path else self._group

@@ -27,10 +27,10 @@ from dpca.numerics.ladder import working_dtype
 from dpca.numerics.panels import Rules
 from dpca.sources import as_source
 from tests.drawn import examples
-from tests.planning.test_slabs import chunkings
 from tests.reference import assert_right, dense_pca
 from tests.runs import decompose_array
 from tests.stores import random_array
+from tests.test_slabs import chunkings
 
 DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
 

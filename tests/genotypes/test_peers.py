@@ -20,7 +20,7 @@ from tests.genotypes.cohorts import (
     standardized,
     write_plink,
 )
-from tests.genotypes.test_scales import run
+from tests.numerics.test_dosages import run
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 K = 10

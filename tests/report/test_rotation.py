@@ -7,7 +7,7 @@ import pytest
 
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
-from tests.rotation.test_runs import mixture
+from tests.methods.test_rotating import mixture
 
 
 def made(kind):

@@ -18,7 +18,7 @@ from dpca.sources import as_source, open_source
 from dpca.sources.selected import SelectedSource
 from tests.drawn import examples
 from tests.runs import RecordingSource, decompose_array
-from tests.sources.test_sources import SHAPE, SOURCES
+from tests.sources.test_base import SHAPE, SOURCES
 from tests.stores import counted, random_array
 
 # One of each reader and order of axes: the values of a chunk are the same whatever it was compressed with.

@@ -9,7 +9,7 @@ import zarr
 from dpca import PCA
 from dpca.errors import ConfigError
 from tests.commands.calls import dpca
-from tests.rotation.test_runs import KINDS, mixture
+from tests.methods.test_rotating import KINDS, mixture
 
 
 @pytest.mark.parametrize(("kind", "whiten"), [*((kind, False) for kind in KINDS), ("varimax", True), ("promax", True)])

@@ -17,8 +17,8 @@ from dpca.numerics.panels import Rules
 from dpca.numerics.rotation import Rotating
 from dpca.sources import as_source
 from tests.commands.calls import dpca
+from tests.numerics.test_fourth_moments import up_to_order_and_sign, varimax_of
 from tests.resume.disturbed import disturbed, in_small_slabs
-from tests.rotation.test_moments import up_to_order_and_sign, varimax_of
 from tests.runs import RecordingSource, decompose_array
 from tests.stores import bits
 

@@ -8,7 +8,7 @@ from dpca.methods.alleles import variants_of
 from dpca.report.genotypes import chromosomes_of, of_genotypes, regions_of
 from dpca.store.results import open_result
 from tests.genotypes.cohorts import cohort, write_plink
-from tests.genotypes.test_scales import run
+from tests.numerics.test_dosages import run
 from workflows.genotypes.make import write_bed
 
 

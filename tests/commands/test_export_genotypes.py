@@ -8,8 +8,8 @@ import zarr
 
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, decomposed, relationships, write_plink
-from tests.genotypes.test_scales import plain_result, run
 from tests.made import made
+from tests.numerics.test_dosages import plain_result, run
 
 K = 4
 

@@ -13,8 +13,8 @@ from dpca import PCA
 from dpca.errors import ConfigError
 from tests.commands.calls import dpca as command
 from tests.made import made
-from tests.rotation.test_moments import up_to_order_and_sign
-from tests.rotation.test_runs import KINDS, mixture
+from tests.methods.test_rotating import KINDS, mixture
+from tests.numerics.test_fourth_moments import up_to_order_and_sign
 
 pytest.importorskip("xarray")
 

@@ -352,7 +352,7 @@ FITS = """
 import sys, numpy as np, dask.array as da
 from distributed import Client
 from dpca import PCA
-from tests.execution.test_by_hand import lazy
+from tests.execution.test_clusters import lazy
 with Client(sys.argv[1]) as client:
     PCA(3, client=client).fit(lazy(sys.argv[2])[1])
 """

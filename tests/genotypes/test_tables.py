@@ -13,9 +13,9 @@ from dpca.genotypes.tables import read_variants
 from dpca.sources import open_source
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, decomposed, some, standardized, write_plink
-from tests.genotypes.test_projection import expected, projected
-from tests.genotypes.test_scales import K, assert_decomposes, matrix_of, run
+from tests.genotypes.test_aligned import expected, projected
 from tests.made import made
+from tests.numerics.test_dosages import K, assert_decomposes, matrix_of, run
 
 NEW = np.arange(60) % 4 == 0
 
