@@ -5,6 +5,8 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 80
+# Byte code is kept whatever the shell says: each of the hundreds of processes that tests start would compile dpca anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test crossings long clusters looks docs peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
 

@@ -3,20 +3,23 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import dpca
+from tests.parsed import parsed
 
-FILES = {path: ast.parse(path.read_text()) for path in sorted(Path(dpca.__file__).parent.rglob("*.py"))}
 VAGUE = re.compile(r"(What|Of|The same|As)\b")
 """The beginning of a docstring that says no noun of the field."""
 
 
-NODES = [node for tree in FILES.values() for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.Module)]
+@cache
+def statements():
+    return [node for tree in parsed().values() for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.Module)]
 
 
 def nodes(kind):
-    return [node for node in NODES if isinstance(node, kind)]
+    return [node for node in statements() if isinstance(node, kind)]
 
 
 def test_no_two_classes_have_one_name():
@@ -30,10 +33,10 @@ def test_the_type_of_arrays_of_float64_is_defined_once():
 
 def test_internal_functions_have_no_section_of_errors():
     """Their messages say it. Names that users see have one: estimators, errors and open_result."""
-    public = {path for path in FILES if path.parent.name == "estimators" or path.name == "errors.py"}
+    public = {path for path in parsed() if path.parent.name == "estimators" or path.name == "errors.py"}
     found = [
         (path.name, node.name)
-        for path, tree in FILES.items()
+        for path, tree in parsed().items()
         if path not in public
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
@@ -46,7 +49,7 @@ def test_an_error_is_said_in_other_words_by_saying_so_that_no_field_is_lost():
     """`type(error)(message, ...)` drops what a kind of error has beside message, remedy and key, such as needed_bytes."""
     made = [
         node
-        for tree in FILES.values()
+        for tree in parsed().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Call)

@@ -17,6 +17,7 @@ import threading
 import zipfile
 import zlib
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import fsspec
@@ -872,19 +873,24 @@ def umask():
     os.umask(before)
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
-@pytest.mark.parametrize("name", WRITERS)
-def test_what_is_written_is_not_for_everyone_to_write(sbatch, umask, name, mask):
-    """Whatever the umask; and where that lets no one else read, no one else can."""
+def a_run_to_write_from():
     np.save("x.npy", X)
     np.save("y.npy", X + 1)
-    assert dpca("run", config(os.path.abspath("x.npy"), "compute: {memory: 1 GiB}")) == 0
+    assert dpca("run", config("x.npy", "compute: {memory: 1 GiB}")) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "mask"), [*product(WRITERS, [0o000, 0o077]), *product(["run", "submit a job"], [0o002, 0o022])]
+)
+def test_what_is_written_is_not_for_everyone_to_write(sbatch, umask, name, mask):
+    """Whatever the umask; and where that lets no one else read, no one else can."""
+    made(a_run_to_write_from)
     before = set(Path().rglob("*"))
     umask(mask)
     assert WRITERS[name]() == 0
-    made = [path for path in Path().rglob("*") if path not in before]
+    written = [path for path in Path().rglob("*") if path not in before]
     inputs = ("x.npy", "y.npy", "z.zarr", "d.yaml")
-    modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in made if path.parts[0] not in inputs}
+    modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in written if path.parts[0] not in inputs}
     assert modes
     assert {path: oct(mode) for path, mode in modes.items() if mode & (mask | 0o002)} == {}
     own = {path: oct(mode) for path, mode in modes.items() if Path(path).parts[0].endswith(".slurm")}

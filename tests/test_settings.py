@@ -13,6 +13,7 @@ from dpca.config.explaining import options_at
 from dpca.config.schema import Config
 from dpca.errors import ConfigError, OverBudgetError
 from dpca.settings import COMPUTE, INPUT, MODEL, OUTPUT, PREPROCESS, PYTHON, RESUME, YAML, Setting, Surface, either
+from tests.parsed import parsed
 
 OPTIONS = Surface(names={"input.samples_axis": "--samples-axis", "input.gaps": "--set input.gaps"})
 SECTIONS = {name: value for name, value in vars(settings).items() if isinstance(value, Setting)}
@@ -58,7 +59,6 @@ def test_an_error_keeps_its_settings_on_its_way_to_the_reader():
     assert other.key == "preprocess.scale.reference"
 
 
-FILES = {path: ast.parse(path.read_text()) for path in sorted(Path(dpca.__file__).parent.rglob("*.py"))}
 KEY = re.compile(r"\b(input|preprocess|model|compute|output)\.[a-z_]+\b(?!\()")
 VALUE = re.compile(r"\b(svd_solver|missing|precision|n_components|center|scale|gamma|ddof): [a-z{]+\b")
 OF_COMMANDS_ALONE = ("cli", "config", "commands", "report", "analyses")
@@ -68,7 +68,7 @@ OF_COMMANDS_ALONE = ("cli", "config", "commands", "report", "analyses")
 def test_every_setting_is_a_key_of_a_config():
     named = {
         ast.unparse(node)
-        for tree in FILES.values()
+        for tree in parsed().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and re.fullmatch(f"({'|'.join(SECTIONS)})(\\.[a-z_]+)+", ast.unparse(node))
     }
@@ -86,7 +86,7 @@ def options_at_any(path):
 def test_messages_of_rooms_that_python_shares_name_no_key_of_a_config_in_plain_text():
     """There is one way to name a setting, which each reader sees in words of his own."""
     found = []
-    for path, tree in FILES.items():
+    for path, tree in parsed().items():
         if path.relative_to(Path(dpca.__file__).parent).parts[0] in OF_COMMANDS_ALONE:
             continue
         for node in ast.walk(tree):
