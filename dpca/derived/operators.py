@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dpca.errors import ConfigError, DataError
 from dpca.types import F64
@@ -222,6 +221,8 @@ class SelectRows(SparseOperator):
     @cached_property
     def matrix(self) -> Any:
         """One 1 a row, (n_out, n)."""
+        from scipy import sparse
+
         m = self.n_out
         return sparse.csr_array((np.ones(m), self.indices, np.arange(m + 1)), shape=(m, self.n))
 
@@ -250,6 +251,8 @@ class Difference(SparseOperator):
     @cached_property
     def matrix(self) -> Any:
         """-1 and 1 in each row, (n - lag, n)."""
+        from scipy import sparse
+
         return sparse.diags_array([-1.0, 1.0], offsets=[0, self.lag], shape=(self.n - self.lag, self.n)).tocsr()
 
     def rows(self, samples: NDArray[Any]) -> NDArray[Any]:

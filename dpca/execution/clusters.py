@@ -10,9 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import dask
-from dask.system import CPU_COUNT
-
 from dpca.errors import ClusterError, ConfigError
 from dpca.execution.executors import Distributed, Threads, hush
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep, outside, submitting
@@ -20,13 +17,14 @@ from dpca.execution.stage import Executor
 from dpca.settings import COMPUTE
 from dpca.sources.credentials import in_text, without_credentials
 from dpca.system import regular
+from dpca.system.machine import cores
 
 CONNECT_SECONDS = 30
 
 
 def local(workers: int | None = None) -> Threads:
     """Threads on all cores that this process may use (affinity and cgroup quota respected), or `workers` threads."""
-    return Threads(workers or CPU_COUNT)
+    return Threads(workers or cores())
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,8 @@ def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
             "Write it like tcp://host:8786.",
             key="compute.cluster.scheduler",
         )
+    import dask
+
     dask_certificate = dask.config.get("distributed.comm.tls.client.cert", None)
     if str(address).startswith("tls://") and not (scheduler.tls or dask_certificate):
         raise ConfigError(

@@ -18,14 +18,12 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import dask
-from dask.utils import parse_timedelta
-
 from dpca.errors import Cancelled, ClusterError, DpcaError, NotSeenError, StorageError
 from dpca.execution.engine import Session, TaskExecutor
 from dpca.execution.progress import Report
 from dpca.execution.stage import Alive, Traffic
 from dpca.planning.runplan import Workers
+from dpca.system.buffers import reuse_memory
 from dpca.system.machine import Budget, memory_budget
 from dpca.system.signals import THREADS, check_stopped
 from dpca.units import describe_memory, describe_seconds
@@ -87,7 +85,7 @@ class Threads(TaskExecutor):
                 raise Cancelled("stopped: the run ended before this span did")
             progress(n_bytes)
 
-        pool, submitted = ThreadPoolExecutor(n_tasks, THREADS), list[Any]()
+        pool, submitted = ThreadPoolExecutor(n_tasks, THREADS, reuse_memory), list[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
             submitted[:] = [future for future in submitted if not future.done()]
@@ -199,6 +197,9 @@ class Distributed(TaskExecutor):
 
     def _check_patience(self) -> None:
         """Refuse to wait any longer for a worker than Dask is told to."""
+        import dask
+        from dask.utils import parse_timedelta
+
         allowed = parse_timedelta(dask.config.get(NO_WORKERS, None), default="s")
         if allowed is not None and time.monotonic() - self._ran > allowed:
             raise ClusterError(
@@ -428,6 +429,8 @@ def _memory(worker: Mapping[str, Any]) -> int:
 
 def _most_memory() -> float:
     """The share of its limit that a worker may take, by its own settings; asked on the worker."""
+    import dask
+
     limits = [dask.config.get(f"distributed.worker.memory.{what}", False) for what in ("pause", "terminate")]
     return min(SHARE, *(BELOW * float(share) for share in limits if share))
 

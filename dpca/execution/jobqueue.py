@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import dask
-
 from dpca.errors import ClusterError
 from dpca.execution.executors import Distributed, Threads, hush, worker_budget
 from dpca.execution.progress import Progress
@@ -189,6 +187,7 @@ def outside(place: SlurmStep) -> Iterator[Promised]:
 
 @contextmanager
 def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
+    import dask
     from distributed import Client
     from distributed.utils import get_ip, get_ip_interface
 

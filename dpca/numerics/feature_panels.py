@@ -102,14 +102,14 @@ class FeaturePanels(Standardizer):
         marked = self._marks and (piece.dtype.kind == "f" or self._marked(piece) is not None)
         plain = self._rules.center and self._rules.scale == "none" and self._packing == (1.0, 0.0)
         plain = plain and self._regression is None
-        return plain and not marked and np.can_cast(piece.dtype, self._panel.dtype)
+        return plain and not marked and np.can_cast(piece.dtype, self._working_dtype)
 
     def _subtract(self, piece: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
         """Centre a piece directly into the panel, without a copy in float64."""
         fast = self._plan.kept_fastest
         values = np.moveaxis(piece, self._plan.samples_axis, -1 if fast else 0)
         shape = (*values.shape[:-1], 1) if fast else values.shape[1:]
-        np.subtract(values, mean.reshape(shape), out=self._panel[: values.size].reshape(values.shape))
+        np.subtract(values, mean.reshape(shape), out=self._panel(values.size).reshape(values.shape))
         return self._matrix(mean.size)
 
     def _in_blocks(self, start: int, piece: NDArray[Any], weights: F64 | None) -> FeaturePanel:
@@ -149,7 +149,7 @@ class FeaturePanels(Standardizer):
                 given = np.where(gone, np.nan, 1.0 if given is None else given)
             if given is None and self._as_stored(piece):
                 with np.errstate(all="ignore"):
-                    matrix = self._subtract(piece, mean[start:stop].astype(self._panel.dtype))
+                    matrix = self._subtract(piece, mean[start:stop].astype(self._working_dtype))
                     matrix = matrix if np.isfinite(matrix.sum()) else None
             yield start, stop, self._in_blocks(start, piece, given).matrix if matrix is None else matrix
 
@@ -213,7 +213,7 @@ class FeaturePanels(Standardizer):
         for start, piece in self._pieces(raw):
             width = math.prod(self._plan.features_in(piece.shape))
             panel = AppliedPanel(
-                self._panel[: rows * width].reshape(rows, width), np.zeros(rows), np.zeros(rows), start, start + width
+                self._panel(rows * width).reshape(rows, width), np.zeros(rows), np.zeros(rows), start, start + width
             )
             along = slice(start, panel.stop)
             of_piece = None if fit is None else (fit[0], fit[1][:, along])

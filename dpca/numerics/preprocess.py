@@ -26,6 +26,7 @@ from dpca.numerics import sketch as sketches
 from dpca.numerics.panels import Rules, Scale
 from dpca.slabs import Plan, split
 from dpca.sources.missing import EVERY
+from dpca.system.buffers import Buffer
 from dpca.types import F64
 
 CONSTANT = 4 * np.finfo(np.float64).eps
@@ -80,8 +81,8 @@ class Standardizer:
         self.n_plausible = 0
         """Values so far that were taken for marks of missing ones, though smaller and larger values lie beside them."""
         self._width = max(plan.panel_width, plan.block_width)
-        self._block = np.empty(plan.n_kept * plan.block_width)
-        self._panel = np.empty(plan.n_kept * self._width, working_dtype)
+        self._block_memory, self._panel_memory = Buffer(), Buffer()
+        self._working_dtype = working_dtype
 
     def _blocks(
         self, raw: NDArray[Any], masked: NDArray[np.bool_] | None = None
@@ -97,7 +98,7 @@ class Standardizer:
         factor, offset = self._packing
         for box, start, stop in split([raw.shape[axis] for axis in streamed], plan.block_width):
             values = data[box] if plan.kept_fastest else data[(..., *box)]  # type: ignore[arg-type]
-            flat = self._block[: m * (stop - start)]
+            flat = self._block_memory.view([plan.n_kept * plan.block_width], np.dtype(np.float64))[: m * (stop - start)]
             np.copyto(flat.reshape(values.shape), values)
             block = self._placed(flat, m)
             left_out = None if masked is None else np.s_[:, masked[start:stop]] if plan.keeps == "samples" else masked
@@ -164,10 +165,14 @@ class Standardizer:
                 part[axis] = along
             yield start, raw[tuple(part)]
 
+    def _panel(self, size: int) -> NDArray[Any]:
+        """The first values of the panel buffer."""
+        return self._panel_memory.view([self._plan.n_kept * self._width], self._working_dtype)[:size]
+
     def _matrix(self, width: int) -> NDArray[Any]:
         """The panel buffer, (m, width): its columns are contiguous where the kept side is contiguous in storage."""
         m = self._plan.n_kept
-        panel = self._panel[: m * width]
+        panel = self._panel(m * width)
         return panel.reshape(width, m).T if self._plan.kept_fastest else panel.reshape(m, width)
 
 

@@ -6,7 +6,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
 from typing import Any, Self
@@ -23,6 +23,7 @@ from dpca.sources.credentials import Secrets
 from dpca.sources.facts import A, Kinds
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
+from dpca.system.buffers import Buffer
 from dpca.units import is_plain
 
 Region = tuple[slice, ...]
@@ -215,21 +216,6 @@ def read_ahead(file: int, start: int = 0, size: int = 0) -> None:
             os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
 
 
-class Buffer:
-    """Memory that is allocated once and used again for each read."""
-
-    def __init__(self) -> None:
-        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
-
-    def view(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A C-contiguous array over the buffer, which grows if needed. Its content is undefined."""
-        needed = math.prod(shape) * dtype.itemsize
-        if self._bytes.size < needed:
-            self._bytes = np.empty(0, np.uint8)  # release the old memory before allocating the new
-            self._bytes = np.empty(needed, np.uint8)
-        return self._bytes[:needed].view(dtype).reshape(shape)
-
-
 class Reader(ABC):
     """An open source, for one thread at a time; every task opens its own."""
 
@@ -283,6 +269,15 @@ class Reader(ABC):
             )
         self.bytes_read += values.nbytes
         return values if self.layout.stored_dtype is None else values.view(self.layout.dtype)
+
+    @contextmanager
+    def into(self, memory: NDArray[np.uint8]) -> Iterator[None]:
+        """Have `read` put values into this memory in the block, if they fit there and the reader does not lend those of another one."""
+        buffer, self._buffer = self._buffer, Buffer(memory)
+        try:
+            yield
+        finally:
+            self._buffer = buffer
 
     def expect(self, region: Region) -> None:  # noqa: B027  most sources can't
         """Ask the system to read the stored bytes of a region ahead, where possible, while this process computes."""

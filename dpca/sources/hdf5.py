@@ -18,7 +18,7 @@ from dpca.errors import DataError, InputError
 from dpca.settings import INPUT
 from dpca.slabs import extent
 from dpca.sources.anndata_layout import Sparse
-from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.cf import cf_attributes
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.hdf5_chunks import DecodedChunks
@@ -27,6 +27,7 @@ from dpca.sources.hdf5_files import Checks, chunks_behind, files_behind, filters
 from dpca.sources.matrices import matrix_at, sparse_at
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.sparse import SparseSource
+from dpca.system.buffers import Buffer
 
 PIECES_A_CALL = 200
 """One call of h5py costs as much as this many reads inside HDF5 (0.2 ms, 1 us)."""

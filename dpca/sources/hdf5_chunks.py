@@ -22,9 +22,10 @@ import numcodecs
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import Buffer, read_ahead
+from dpca.sources.base import read_ahead
 from dpca.sources.blosc2_frame import decoded_size
 from dpca.sources.bounded import SIZES, Bytes, claims, decode, most_stored
+from dpca.system.buffers import Buffer
 
 PLANE_BYTES = 2**14
 """Number of values that are unshuffled at a time, so few that the written memory stays in the cache."""

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from dpca.errors import StorageError
 from dpca.slabs import extent, placed, split
-from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
+from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
 from dpca.sources.dated import told_by
 from dpca.sources.facts import A, Kinds, kinds_of
 from dpca.sources.memory import of_auxiliary
+from dpca.system.buffers import Buffer
 
 MEMBER = "member"
 """The coordinate that names the member of an ensemble that each sample is of."""

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from zarr.storage import LocalStore
 
 from dpca.errors import StorageError
-from dpca.sources.base import Buffer, read_ahead
+from dpca.sources.base import read_ahead
 from dpca.sources.bounded import SIZES, check_stored, decode_into
 from dpca.sources.zarr_store import Folder
+from dpca.system.buffers import Buffer
 
 
 class ChunkFiles:

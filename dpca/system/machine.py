@@ -8,9 +8,12 @@ memory without enforcing it by a group. The lowest limit counts.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import resource
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +26,10 @@ from dpca.units import describe_memory
 
 LIBRARIES_BYTES = 160 * 2**20
 """Interpreter and imported libraries: 66 to 110 MiB measured, plus the buffers of BLAS."""
-SAMPLE_SECONDS = 0.1
+SAMPLE_SECONDS, COUNT_SECONDS = 0.1, 1.0
+"""How often the memory of a run is looked at, and counted where it is no higher than it was."""
+HIGHER_BYTES = 2**20
+"""By how much it has to be higher to be counted at once."""
 ALLOCATOR_BYTES = 16 * 2**20
 """Larger blocks go back to the system when they are freed; the arena of a thread keeps no more than this."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -139,8 +145,22 @@ def release_memory() -> None:
         trim(0)
 
 
+def resident_bytes() -> int:
+    """Memory of this process without mapped files, as the system counts it: at once, but some MB off where there are many cores."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            _, resident, of_files, *_ = map(int, file.read().split())
+    except OSError:
+        return private_bytes()
+    return (resident - of_files) * resource.getpagesize()
+
+
 class Peak:
-    """The private memory of this process, sampled."""
+    """The private memory of this process, sampled.
+
+    To count it, the system walks over all pages, which takes 30 ms for 1 GB, and holds up threads that ask for memory. So it is counted
+    where the resident memory, which is known at once, is higher than at any sample before in the stage, and else once a second.
+    """
 
     bytes = 0
     """The largest sample."""
@@ -149,15 +169,25 @@ class Peak:
     def __init__(self) -> None:
         self.stages: dict[str, int] = {}
         """The largest sample of each stage, except of those that were over before one was taken."""
-        self._stage = ""
+        self._stage, self._counted = "", -math.inf
+        self._highest: dict[str, int] = {}
+        """The highest resident memory of each stage so far."""
 
     def enter(self, stage: str) -> None:
         """Begin a stage: the samples from now on belong to it. A stage that ends before the next one has none."""
         self._stage = stage
 
     def look(self) -> None:
-        """Take a sample."""
-        stage, self.now = self._stage, private_bytes()
+        """Take a sample, and count the memory if that may be higher than it was."""
+        higher = resident_bytes() > self._highest.get(self._stage, -HIGHER_BYTES) + HIGHER_BYTES
+        if higher or time.monotonic() - self._counted >= COUNT_SECONDS:
+            self.count()
+
+    def count(self) -> None:
+        """Take a sample, and count the memory."""
+        stage, resident, self._counted = self._stage, resident_bytes(), time.monotonic()
+        self.now = private_bytes()
+        self._highest[stage] = max(self._highest.get(stage, 0), resident)
         self.bytes = max(self.bytes, self.now)
         self.stages[stage] = max(self.stages.get(stage, 0), self.now)
 
@@ -179,11 +209,21 @@ def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
     finally:
         ended.set()
         thread.join()
-        peak.look()  # memory taken since the last sample counts, too
+        peak.count()  # memory taken since the last sample counts, too
 
 
 def _control_groups(root: Path) -> Iterator[Limit]:
     """Limits of the control groups of this process, and of the groups above them."""
+    for mount, level, version in _groups(root, "memory"):
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
+        limit, used = (_number(level / name) for name in names)
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            used -= _reclaimable(level / "memory.stat")
+            yield Limit(limit, max(0, limit - used), f"control group {_shown(level, mount)}")
+
+
+def _groups(root: Path, controller: str) -> Iterator[tuple[Path, Path, int]]:
+    """The control groups of this process that limit something, and those above them: mount, directory, version."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -191,21 +231,43 @@ def _control_groups(root: Path) -> Iterator[Limit]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            mounts, names = ["sys/fs/cgroup", "sys/fs/cgroup/unified"], ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            mounts, names = ["sys/fs/cgroup/memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            mounts, version = ["sys/fs/cgroup", "sys/fs/cgroup/unified"], 2
+        elif controller in controllers.split(","):
+            mounts, version = [f"sys/fs/cgroup/{controller}", f"sys/fs/cgroup/{controllers}"], 1
         else:
             continue
-        for mount in mounts:
+        for mount in dict.fromkeys(mounts):
             group = root / mount / path.lstrip("/")
             # A container may see its own group as the root of the mount, and a path that does not exist there.
             for level in (group, *group.parents):
-                limit, used = (_number(level / name) for name in names)
-                if limit is not None and used is not None and limit < _NO_LIMIT:
-                    used -= _reclaimable(level / "memory.stat")
-                    yield Limit(limit, max(0, limit - used), f"control group {_shown(level, root / mount)}")
+                yield root / mount, level, version
                 if level == root / mount:
                     break
+
+
+def cores(root: Path = Path("/")) -> int:
+    """Cores that this process may use, by its affinity and by the quotas of its control groups, rounded up.
+
+    `dask.system.cpu_count` looks at the innermost group alone, and importing Dask takes longer than a small run.
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for _, level, version in _groups(root, "cpu"):
+        if version == 1:
+            quota, period = _number(level / "cpu.cfs_quota_us"), _number(level / "cpu.cfs_period_us")
+        else:
+            quota, period = _quota(level / "cpu.max")
+        if quota and period and quota > 0:
+            count = min(count, -(-quota // period))
+    return count
+
+
+def _quota(path: Path) -> tuple[int | None, int | None]:
+    """Microseconds that a group may use, and in how many; None where there is no limit."""
+    try:
+        quota, period = path.read_text(encoding="utf-8").split()
+        return int(quota), int(period)
+    except (OSError, ValueError):  # "max" is no limit
+        return None, None
 
 
 def _shown(level: Path, mount: Path) -> str:

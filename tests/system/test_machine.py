@@ -1,10 +1,12 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dpca.system.machine import Limit, free_disk, memory_budget, memory_limits, private_bytes
+from dpca.system import machine
+from dpca.system.machine import Limit, Peak, cores, free_disk, memory_budget, memory_limits, private_bytes
 
 GIB = 2**30
 
@@ -135,3 +137,48 @@ def test_private_memory_is_sampled_while_it_is_held():
 def test_free_disk_of_a_path_that_does_not_exist_yet(tmp_path):
     assert free_disk(tmp_path / "a" / "b") == pytest.approx(free_disk(tmp_path), rel=0.01)
     assert free_disk(Path("relative/to/here")) > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/cpu.max": "100000 100000\n"}, 1),
+        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/cpu.max": "max 100000\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "3:cpu,cpuacct:/job\n",
+                "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
+            },
+            1,
+        ),
+        ({"proc/self/cgroup": "3:cpu:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n"}, None),
+        ({}, None),
+    ],
+)
+def test_cores_are_those_of_affinity_and_of_quotas_at_every_level(tmp_path, files, expected):
+    tree(tmp_path, files)
+    assert cores(tmp_path) == (expected or len(os.sched_getaffinity(0)))
+
+
+def test_memory_is_counted_where_it_is_higher_than_before_in_a_stage(monkeypatch):
+    """A count walks over all pages, so that it is not made each time."""
+    resident, counts = [100 * 2**20], []
+    monkeypatch.setattr(machine, "resident_bytes", lambda: resident[0])
+    monkeypatch.setattr(machine, "private_bytes", lambda: counts.append(resident[0]) or resident[0] + 1)
+    peak = Peak()
+    for stage, mebibytes, at in (
+        ("a", 100, 1),
+        ("a", 100, 1),
+        ("a", 200, 2),
+        ("a", 150, 2),
+        ("b", 50, 3),
+        ("b", 50, 3),
+    ):
+        peak.enter(stage)
+        resident[0] = mebibytes * 2**20
+        peak.look()
+        assert len(counts) == at, (stage, mebibytes)
+    assert peak.stages == {"a": 200 * 2**20 + 1, "b": 50 * 2**20 + 1}
+    peak.count()
+    assert len(counts) == 4

@@ -47,12 +47,11 @@ class Border(GramAccumulator):
     def add(self, matrix: NDArray[Any]) -> bool:
         """Add P P_new' and P P' 1; whether their sums are exact is not known: False."""
         m, n_new = self.matrix.shape
-        if self._product is None or self._product.dtype != matrix.dtype:
-            self._product = np.empty((min(m, BLOCK), min(n_new, BLOCK)), matrix.dtype)
+        products = self._product.view((min(m, BLOCK), min(n_new, BLOCK)), matrix.dtype)
         n_known, finite = m - n_new, True
         with np.errstate(over="ignore", invalid="ignore"):
             for rows, columns in product(_blocks(m), _blocks(n_new)):
-                part = self._product[: rows.stop - rows.start, : columns.stop - columns.start]
+                part = products[: rows.stop - rows.start, : columns.stop - columns.start]
                 np.matmul(matrix[rows], matrix[n_known:][columns].T, out=part)
                 finite &= bool(np.isfinite([part.min(), part.max()]).all())
                 self.matrix[rows, columns] += part
@@ -67,7 +66,7 @@ class Border(GramAccumulator):
 
     def close(self) -> Self:
         """End a span: release the buffer of products."""
-        self._product = None
+        self._product.release()
         self.tally.close()
         return self
 

@@ -34,6 +34,7 @@ from dpca.numerics.accumulators.tallies import Tally
 from dpca.numerics.panels import SlabPanel
 from dpca.numerics.sketch import norms
 from dpca.settings import MODEL
+from dpca.system.buffers import Buffer
 from dpca.types import F64
 
 EXACT = {4: 2.0**24, 8: 2.0**53}
@@ -52,7 +53,7 @@ class GramAccumulator:
     power = 2
     semidefinite: bool = True
     """Whether only rounding makes eigenvalues negative."""
-    _product: NDArray[Any] | None = field(default=None, repr=False)
+    _product: Buffer = field(default_factory=Buffer, repr=False, compare=False)
 
     @classmethod
     def empty(cls, m: int, tally: Tally) -> Self:
@@ -74,14 +75,12 @@ class GramAccumulator:
         """
         m = len(matrix)
         side = min(m, BLOCK)
-        if self._product is None or self._product.dtype != matrix.dtype:
-            self._product = np.empty((side, side), matrix.dtype)
-        largest = 0.0
+        largest, products = 0.0, self._product.view((side, side), matrix.dtype)
         for first in range(0, m, side):
             rows = slice(first, min(first + side, m))
             for second in range(0, first + side, side):
                 columns = slice(second, min(second + side, m))
-                product = self._product[: rows.stop - first, : columns.stop - second]
+                product = products[: rows.stop - first, : columns.stop - second]
                 with np.errstate(over="ignore", invalid="ignore"):
                     # For A @ A.T NumPy calls BLAS syrk, half the work of a general product, and releases the GIL.
                     np.matmul(matrix[rows], matrix[columns].T, out=product)
@@ -102,7 +101,7 @@ class GramAccumulator:
             for second in range(0, first, BLOCK):
                 block = self.matrix[first : first + BLOCK, second : second + BLOCK]
                 self.matrix[second : second + BLOCK, first : first + BLOCK] = block.T
-        self._product = None
+        self._product.release()
         self.tally.close()
         return self
 
