@@ -6,7 +6,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
 from typing import Any, Self
@@ -269,15 +269,6 @@ class Reader(ABC):
             )
         self.bytes_read += values.nbytes
         return values if self.layout.stored_dtype is None else values.view(self.layout.dtype)
-
-    @contextmanager
-    def into(self, memory: NDArray[np.uint8]) -> Iterator[None]:
-        """Have `read` put values into this memory in the block, if they fit there and the reader does not lend those of another one."""
-        buffer, self._buffer = self._buffer, Buffer(memory)
-        try:
-            yield
-        finally:
-            self._buffer = buffer
 
     def expect(self, region: Region) -> None:  # noqa: B027  most sources can't
         """Ask the system to read the stored bytes of a region ahead, where possible, while this process computes."""

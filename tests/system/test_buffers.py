@@ -18,41 +18,32 @@ def in_a_thread(function, initializer=reuse_memory):
         return pool.submit(function).result()
 
 
-def taken_twice(hold=False):
-    """Whether the memory of a buffer that is gone is that of the next."""
+def places(hold=False):
+    """Where a buffer lay that is gone, an array that was made then, and the next buffer."""
     buffer = Buffer()
     values = buffer.view([1000], F8)
-    values[:] = 1.0
-    before = address(values)
-    held = values[3:] if hold else None
+    before, held = address(values), values[3:] if hold else None
     del buffer, values
-    other = Buffer().view([1000], F8) if held is not None else None
-    again = Buffer()
-    found = address(again.view([1000], F8)) == before
-    if held is not None:
-        other[:] = 2.0
-        assert (held == 1.0).all()
+    between, after = np.empty(1000), Buffer()
+    found = before, address(between), address(after.view([1000], F8))
+    del held
     return found
 
 
-def test_memory_of_a_buffer_that_is_gone_is_that_of_the_next():
-    assert in_a_thread(taken_twice)
+def test_memory_of_a_buffer_that_is_gone_is_kept_for_the_next():
+    before, between, after = in_a_thread(places)
+    assert after == before != between
+
+
+def test_not_in_a_thread_that_did_not_ask():
+    """A worker of Dask has threads that last; there memory goes back to the system."""
+    before, between, after = in_a_thread(places, initializer=None)
+    assert after != before or between == before
 
 
 def test_not_while_an_array_over_it_is_left():
-    assert not in_a_thread(lambda: taken_twice(hold=True))
-
-
-def test_memory_of_someone_else_is_never_the_next_ones():
-    """Also a part of a block of which nobody has that part by name any more."""
-
-    def lent():
-        block = np.zeros(16_000, np.uint8)
-        Buffer(block[:8000]).view([1000], F8)
-        Buffer().view([1000], F8)[:] = 1.0
-        return block.any()
-
-    assert not in_a_thread(lent)
+    before, _, after = in_a_thread(lambda: places(hold=True))
+    assert after != before
 
 
 def test_it_grows_and_keeps_its_place_where_it_need_not():
