@@ -40,7 +40,7 @@ lint: $(READY)
 
 ## looks: figures of workflows, and reports in a browser (a minute; needs chromium)
 looks: $(VENV)/.looks
-	$(BIN)/python -m pytest -m looks
+	$(BIN)/python -m pytest -n 2 -m looks
 
 ## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader; tables of polars and pyarrow (two minutes, with the installation; needs plink2 and eigensoft)
 peers: $(PEERS)/.ready

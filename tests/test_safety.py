@@ -34,7 +34,7 @@ from dpca.errors import DpcaError, StorageError
 from dpca.estimators.base import scratch_beside
 from dpca.execution import jobqueue
 from dpca.execution.clusters import local
-from dpca.execution.jobqueue import _make_keys, _security
+from dpca.execution.jobqueue import make_keys, security_of
 from dpca.planning.rechunk import copy_in
 from dpca.sources import as_source, list_arrays, open_source
 from dpca.sources.labels import read_labels
@@ -602,11 +602,11 @@ def test_the_key_of_a_run_is_its_users_and_clocks_of_nodes_may_differ(tmp_path):
     """On Slurm: tests/slurm has what listens there, and whom it answers."""
     keys = tmp_path / "the keys"
     keys.mkdir()
-    _make_keys(keys)
+    make_keys(keys)
     assert [stat.S_IMODE(path.stat().st_mode) for path in keys.iterdir()] == [0o600, 0o600]
     (certificate,) = load_pem_x509_certificates((keys / "certificate.pem").read_bytes())
     assert certificate.not_valid_before_utc < datetime.now(UTC) - timedelta(hours=1)
-    security = _security(keys, in_scripts=True)
+    security = security_of(keys, in_scripts=True)
     assert security.get_listen_args("scheduler")["require_encryption"]
     words = " ".join(filter(None, security.get_tls_config_for_role("worker").values()))
     assert set(shlex.split(words)) == {str(path) for path in keys.iterdir()}
@@ -638,7 +638,7 @@ def sbatch(monkeypatch):
     Path("bin/sbatch").write_text("#!/bin/sh\necho 7\n")
     Path("bin/sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{os.path.abspath('bin')}:{os.environ['PATH']}")
-    monkeypatch.setattr(jobqueue, "_jobs", lambda place: contextlib.nullcontext(local(1)))
+    monkeypatch.setattr(jobqueue, "jobs_of", lambda place: contextlib.nullcontext(local(1)))
 
 
 def assert_kept(*texts):

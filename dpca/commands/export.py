@@ -129,7 +129,7 @@ def _files(
         ]
     if to == "netcdf":
         return [(place, partial(_netcdf, result, maps=maps))]
-    return [(place, lambda aside: _WRITERS[to](result, aside, labels))]
+    return [(place, lambda aside: WRITERS[to](result, aside, labels))]
 
 
 def _check_maps(result: Exported, to: Format, asked: Sequence[str]) -> None:
@@ -320,7 +320,7 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
     return selection, list(map(str, found))
 
 
-_WRITERS: dict[str, Callable[[Exported, Path, NDArray[Any] | None], None]] = {
+WRITERS: dict[str, Callable[[Exported, Path, NDArray[Any] | None], None]] = {
     "hdf5": _hdf5,
     "npz": _npz,
     "anndata": _anndata,

@@ -110,7 +110,7 @@ class TaskExecutor(ABC):
             watch.rewind()
             progress.advance(n_bytes)
 
-        kind = _Tasks if stage.together is None or checkpoint is None or self.shares_memory else _TasksAddedUp
+        kind = _Tasks if stage.together is None or checkpoint is None or self.shares_memory else TasksAddedUp
         with ExitStack() as stack:
             marks: tuple[Mark, ...] = ()
             if not self.shares_memory:
@@ -259,9 +259,9 @@ class _Tasks(Calls[T]):
             self._progress.say(f"{found.damage}: it is computed again")
         if number < self._n_added:
             return total
-        return self._merged(total, number, self._loaded(number) if found.found is None else found.found)
+        return self._merged(total, number, self.loaded(number) if found.found is None else found.found)
 
-    def _loaded(self, number: int) -> Any:
+    def loaded(self, number: int) -> Any:
         """A part that is in the checkpoint, or was, and is computed again."""
         assert self._checkpoint is not None
         try:
@@ -342,7 +342,7 @@ class Sum(Generic[T]):
         return number == self._stage.neighbours(number)[-1], number == self._stage.work.n_parts - 1
 
 
-class _TasksAddedUp(_Tasks[T]):
+class TasksAddedUp(_Tasks[T]):
     """The tasks of a stage, and tasks that add up what they leave in the checkpoint, so that this process adds a sum for many parts."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -359,7 +359,7 @@ class _TasksAddedUp(_Tasks[T]):
         if found.number == numbers[-1]:
             self._adding.append((numbers, self._submit_sum(numbers)))
         while self._adding and (last or self._adding[0][1] is None or self._adding[0][1].done()):
-            total = self._joined(total, *self._adding.popleft())
+            total = self.joined(total, *self._adding.popleft())
         return total
 
     def _submit_sum(self, numbers: range) -> Future | None:
@@ -385,7 +385,7 @@ class _TasksAddedUp(_Tasks[T]):
             except Exception as error:
                 raise self.explain(numbers[0], error, numbers[1:]) from error
 
-    def _joined(self, total: T, numbers: range, adding: Future | None) -> T:
+    def joined(self, total: T, numbers: range, adding: Future | None) -> T:
         """The sum with what a task has added up; where that is damaged, part by part."""
         checkpoint, stage = self._checkpoint, self._stage
         assert checkpoint is not None
@@ -398,7 +398,7 @@ class _TasksAddedUp(_Tasks[T]):
             beside = None
         if beside is None:
             for number in numbers:
-                total = self._merged(total, number, self._loaded(number))
+                total = self._merged(total, number, self.loaded(number))
             return total
         total = stage.together.join(total, beside)
         for number in numbers:

@@ -164,7 +164,7 @@ class Promised:
 @contextmanager
 def submitting(place: SlurmJobs) -> Iterator[Promised]:
     """Workers in jobs of their own, submitted when there is something to do, and cancelled at the end."""
-    promised = Promised(place, lambda: _jobs(place))
+    promised = Promised(place, lambda: jobs_of(place))
     try:
         yield promised
     finally:
@@ -186,7 +186,8 @@ def outside(place: SlurmStep) -> Iterator[Promised]:
 
 
 @contextmanager
-def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
+def jobs_of(place: SlurmJobs) -> Iterator[Distributed]:
+    """Workers as jobs of their own, with a scheduler in this process."""
     import dask
     from distributed import Client
     from distributed.utils import get_ip, get_ip_interface
@@ -210,7 +211,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
         dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}),
         tempfile.TemporaryDirectory(prefix=".tls-", dir=place.logs) as keys,
     ):
-        _make_keys(Path(keys))
+        make_keys(Path(keys))
         cluster = library.SLURMCluster(
             cores=place.cores,
             processes=1,
@@ -221,7 +222,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
             interface=interface,
             python=python,
             protocol="tls://",
-            security=_security(Path(keys), in_scripts=True),
+            security=security_of(Path(keys), in_scripts=True),
             job_extra_directives=[
                 *(site.get("job-extra-directives") or []),
                 "--no-requeue",  # a preempted job is replaced, so it must not come back by itself, too
@@ -250,7 +251,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
                 yield Distributed(client)
 
 
-def _make_keys(place: Path) -> None:
+def make_keys(place: Path) -> None:
     """Write a new key for a run, and a certificate signed with it, to a directory that nobody else can read."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -273,7 +274,7 @@ def _make_keys(place: Path) -> None:
         (place / file).write_bytes(content)
 
 
-def _security(keys: Path, in_scripts: bool = False) -> Security:
+def security_of(keys: Path, in_scripts: bool = False) -> Security:
     """The TLS settings of a scheduler, its workers and its client.
 
     Parameters
@@ -370,11 +371,11 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
             shutil.rmtree(keys, ignore_errors=True)  # left by a killed step of the same number
             durable.make_own(logs, *OF_SCRIPTS)
             durable.make_own(keys, *OF_SCRIPTS)
-            _make_keys(keys)
+            make_keys(keys)
             scheduler: tuple[str, ...] = ()
         else:  # the scheduler writes the file when it listens, after it has made the keys
             scheduler = (get_address_host(json_load_robust(str(file))["address"]),)
-        security = _security(keys)
+        security = security_of(keys)
         listen = {
             **({"interface": place.interface} if place.interface else {"host": get_ip(*scheduler)}),
             "protocol": "tls://",

@@ -208,14 +208,14 @@ def noise_misfit(spectrum: Eigenvalues) -> float:
     edge that follows from it are found by iteration.
     """
     bulk = values = np.sort(spectrum.values[: spectrum.most])
-    grid, cumulative, noise = *_distribution(spectrum.beta), 0.0
+    grid, cumulative, noise = *distribution_of(spectrum.beta), 0.0
     for _ in range(6):
         noise = float(np.median(bulk) / np.interp(0.5, cumulative, grid))
         bulk = values[values <= noise * grid[-1]]
         if noise <= 0 or not bulk.size:
             return 1.0
         # Signal takes dimensions from the noise, as if the matrix of the noise had fewer rows.
-        grid, cumulative = _distribution(spectrum.beta * bulk.size / values.size)
+        grid, cumulative = distribution_of(spectrum.beta * bulk.size / values.size)
     expected, ranks = np.interp(bulk / noise, grid, cumulative), np.arange(bulk.size + 1) / bulk.size
     return float(max(np.abs(expected - ranks[1:]).max(), np.abs(expected - ranks[:-1]).max()))
 
@@ -245,12 +245,12 @@ def _white_noise(spectrum: Eigenvalues) -> float | None:
 
 def _noise(spectrum: Eigenvalues) -> float:
     """s^2 q from the median of all eigenvalues."""
-    grid, cumulative = _distribution(spectrum.beta)
+    grid, cumulative = distribution_of(spectrum.beta)
     return float(np.median(spectrum.values[: spectrum.most]) / np.interp(0.5, cumulative, grid))
 
 
 @lru_cache(maxsize=8)
-def _distribution(beta: float) -> tuple[F64, F64]:
+def distribution_of(beta: float) -> tuple[F64, F64]:
     """Distribution of eigenvalues of white noise: a grid of values / (s^2 q), and the share of eigenvalues below each."""
     low, high = (1 - math.sqrt(beta)) ** 2, (1 + math.sqrt(beta)) ** 2
     # x = middle - radius cos(t): the square roots of the density at both ends become smooth in t.

@@ -235,9 +235,9 @@ def _planned(
     threads = settled.eigensolve_threads if settled else eigensolve_threads(run.plan.n_kept)
     if columns is not None:  # tall matrices: memory, not cores, decides how long they take
         threads = 1
-    kept = _keeping_data(replace(run, processes=processes), groups)
+    kept = keeping_data(replace(run, processes=processes), groups)
     if kept.fits and (columns is not None or second_pass(run.plan, components) or reads_means(run.plan, model, layout)):
-        run, processes = _keeping_data(run, groups), kept.processes
+        run, processes = keeping_data(run, groups), kept.processes
     return replace(
         run,
         eigensolve_threads=threads,
@@ -249,7 +249,7 @@ def _planned(
     )
 
 
-def _keeping_data(run: RunPlan, groups: Groups) -> RunPlan:
+def keeping_data(run: RunPlan, groups: Groups) -> RunPlan:
     """A plan that keeps the data in memory, if the tasks share memory and the data are not there already."""
     there = any(group.source.in_memory or group.source.blocks for group in groups)
     if there or run.copies or len(run.processes) > 1:

@@ -511,7 +511,7 @@ def drawn(
         each = math.prod(one.stop - one.start for one in box) * dtype.itemsize // 8
         views = {lead: [np.full(picture.shape, np.nan, dtype) for picture in shown] for lead in near}
         best: dict[tuple[int, ...], list[tuple[float, tuple[int, ...]]]] = {lead: [] for lead in near}
-        for region in _blocks(features, chunks, BLOCK_BYTES // each):
+        for region in blocks_of(features, chunks, BLOCK_BYTES // each):
             together = array[(*box, *region)]
             for lead in near:
                 inside = tuple(at - one.start for at, one in zip(lead, box, strict=True))
@@ -519,7 +519,7 @@ def drawn(
                 largest = _largest(np.abs(block) if dtype.kind == "c" else block, region)
                 best[lead] = sorted([*best[lead], *largest], key=lambda item: -abs(item[0]))[:TOP]
                 for picture, view in zip(shown, views[lead], strict=True):
-                    _add(view, picture, block, region)
+                    add_block(view, picture, block, region)
         for lead in near:
             found[lead] = Component(tuple(views[lead]), _named(of, dims, best[lead]))
     return [found[lead] for lead in leads]
@@ -540,7 +540,7 @@ def sharing(leads: Sequence[tuple[int, ...]], chunks: tuple[int, ...]) -> list[l
     return list(found.values())
 
 
-def _blocks(
+def blocks_of(
     shape: tuple[int, ...], chunks: tuple[int, ...], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[slice, ...]]:
     """Regions of whole chunks, as many along the last axis as fit into `block_bytes`."""
@@ -566,7 +566,7 @@ def _largest(block: F64, region: tuple[slice, ...]) -> list[tuple[float, tuple[i
     return largest
 
 
-def _add(view: NDArray[Any], picture: Picture, block: NDArray[Any], region: tuple[slice, ...]) -> None:
+def add_block(view: NDArray[Any], picture: Picture, block: NDArray[Any], region: tuple[slice, ...]) -> None:
     """Add a block to a picture: each pixel keeps the value of largest magnitude, or NaN where there is no value."""
     for axis in sorted(picture.middle, reverse=True):
         at, piece = picture.middle[axis], region[axis]

@@ -49,7 +49,9 @@ CHUNKS_AT_ONCE = 10
 """Chunks that zarr then processes at a time: its setting async.concurrency."""
 
 
-class _ZarrReader(Reader):
+class ZarrReader(Reader):
+    """A reader of a Zarr array."""
+
     def __init__(
         self, layout: Layout, array: zarr.Array[Any], absent: str, secrets: Secrets, witness: Witness | None
     ) -> None:
@@ -267,7 +269,7 @@ class ZarrSource(Source):
     def open(self) -> Iterator[Reader]:
         if self._witness is not None:
             self._witness.check(self._array, self.layout.name)
-        reader = _ZarrReader(self.layout, self._array, self._absent, self._secrets, self._witness)
+        reader = ZarrReader(self.layout, self._array, self._absent, self._secrets, self._witness)
         try:
             yield reader
         finally:

@@ -260,13 +260,13 @@ def test_of_two_exports_at_a_time_one_is_refused(result, monkeypatch, capsys):
     """The second begins when nothing is there, and ends when something is."""
     from dpca.commands import export
 
-    write = export._WRITERS["npz"]
+    write = export.WRITERS["npz"]
 
     def meanwhile(*arguments):
         Path("r.npz").write_text("of another")
         write(*arguments)
 
-    monkeypatch.setitem(export._WRITERS, "npz", meanwhile)
+    monkeypatch.setitem(export.WRITERS, "npz", meanwhile)
     assert dpca("export", "r", "--to", "npz") == 2
     assert "r.npz: exists" in capsys.readouterr().err
     assert Path("r.npz").read_text() == "of another"

@@ -95,9 +95,9 @@ def cluster(tmp_path):
 
 def test_this_process_adds_a_sum_for_each_group_and_reads_no_part(config, cluster, monkeypatch):
     read, joined = [], []
-    loaded, join = engine._TasksAddedUp._loaded, engine._TasksAddedUp._joined
-    monkeypatch.setattr(engine._TasksAddedUp, "_loaded", lambda *a: read.append(a) or loaded(*a))
-    monkeypatch.setattr(engine._TasksAddedUp, "_joined", lambda *a: joined.append(a[2]) or join(*a))
+    loaded, join = engine.TasksAddedUp.loaded, engine.TasksAddedUp.joined
+    monkeypatch.setattr(engine.TasksAddedUp, "loaded", lambda *a: read.append(a) or loaded(*a))
+    monkeypatch.setattr(engine.TasksAddedUp, "joined", lambda *a: joined.append(a[2]) or join(*a))
     assert dpca("run", "c.yaml", "--set", cluster) == 0
     assert bits("r") == config
     assert joined == [range(3), range(3, 6), range(6, 9), range(9, 10)]
@@ -136,7 +136,7 @@ def test_what_is_damaged_is_added_up_again(config, cluster, damaged, monkeypatch
 
 @pytest.mark.parametrize(("goes_on", "after"), [("here", 2), ("there", 1)])
 def test_a_run_goes_on_wherever_it_ended(config, cluster, goes_on, after, monkeypatch):
-    join, seen = engine._TasksAddedUp._joined, []
+    join, seen = engine.TasksAddedUp.joined, []
 
     def ending(*arguments):
         seen.append(1)
@@ -145,7 +145,7 @@ def test_a_run_goes_on_wherever_it_ended(config, cluster, goes_on, after, monkey
         return join(*arguments)
 
     with monkeypatch.context() as disturbed:
-        disturbed.setattr(engine._TasksAddedUp, "_joined", ending)
+        disturbed.setattr(engine.TasksAddedUp, "joined", ending)
         assert dpca("run", "c.yaml", "--set", cluster) == 1
     where = ("--set", cluster) if goes_on == "there" else ()
     assert dpca("run", "c.yaml", "--resume", *where) == 0

@@ -13,10 +13,10 @@ from dpca.numerics.dimension import (
     NOT_MET,
     RULES,
     Eigenvalues,
-    _distribution,
     allowed_misfit,
     broken_stick,
     choose,
+    distribution_of,
     gavish_donoho,
     marchenko_pastur,
     mle,
@@ -93,7 +93,7 @@ def test_thresholds_are_those_of_the_papers():
     for beta, omega in [(0.05, 1.5194), (0.1, 1.6089), (0.5, 2.1711), (1.0, 2.8582)]:
         p, q = round(1000 * beta), 1000
         given = Eigenvalues(np.ones(p), p, p, q, False, p)
-        at, cumulative = _distribution(given.beta)
+        at, cumulative = distribution_of(given.beta)
         median = np.interp(0.5, cumulative, at)
         optimal = 2 * (beta + 1) + 8 * beta / (beta + 1 + math.sqrt(beta**2 + 14 * beta + 1))
         assert math.sqrt(optimal / median) == pytest.approx(omega, abs=2e-4)

@@ -74,14 +74,14 @@ def test_a_pair_that_the_space_does_not_have_is_noticed(monkeypatch, hidden):
     """The first block is orthogonal to a leading vector, and stays so: all residuals are small, and a value is missing."""
     values = np.concatenate([[50, 20, 10, 5, 3, 2], np.linspace(1.2, 0.8, M - 6)])
     matrix, vectors = of_eigenvalues(values)
-    plain = krylov._orthonormal
+    plain = krylov.orthonormal_columns
 
     def without(rows):
         found, factor = plain(rows - np.outer(rows @ vectors[:, hidden], vectors[:, hidden]))
         return found, factor
 
-    monkeypatch.setattr(krylov, "_orthonormal", without)
-    ritz, _, _ = krylov._ritz(matrix, 3)
+    monkeypatch.setattr(krylov, "orthonormal_columns", without)
+    ritz, _, _ = krylov.ritz_pairs(matrix, 3)
     assert abs(ritz[hidden] - values[hidden + 1]) < 1e-8
     assert krylov.leading(matrix, 3) is None
 

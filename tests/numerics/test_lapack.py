@@ -61,13 +61,13 @@ KEEPS_THE_LOCK = 4
 
 def test_other_threads_run_meanwhile(monkeypatch):
     """A signal is answered, and the lock of a run kept, however long LAPACK takes: each routine releases the interpreter."""
-    routine, called = lapack._routine, {}
+    routine, called = lapack.routine_of, {}
 
     def recorded(name):
         called[name] = routine(name)
         return called[name]
 
-    monkeypatch.setattr(lapack, "_routine", recorded)
+    monkeypatch.setattr(lapack, "routine_of", recorded)
     Tridiagonal(np.eye(5)).leading(2)
     assert set(called) == {"dsytrd", "dsterf", "dstemr", "dormtr"}
     assert not [name for name, function in called.items() if type(function)._flags_ & KEEPS_THE_LOCK]
@@ -76,14 +76,14 @@ def test_other_threads_run_meanwhile(monkeypatch):
 
 @pytest.mark.parametrize("routine", ["dsterf", "dstemr"])
 def test_where_a_routine_gives_up_numpy_finds_every_vector(routine, monkeypatch):
-    call = lapack._call
+    call = lapack.call_routine
 
     def failing(name, *arguments):
         if name == routine:
             raise lapack.LapackError(f"{name} gave up")
         call(name, *arguments)
 
-    monkeypatch.setattr(lapack, "_call", failing)
+    monkeypatch.setattr(lapack, "call_routine", failing)
     x = np.random.default_rng(0).normal(size=(20, 50))
     found = gram.eigh(x @ x.T, lambda eigenvalues, floor, total: 3, large=10)
     np.testing.assert_allclose(found.eigenvalues, np.linalg.svd(x, compute_uv=False) ** 2, rtol=1e-12)

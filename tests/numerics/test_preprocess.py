@@ -195,6 +195,7 @@ def test_small_integers_become_panels_without_a_copy_of_the_slab():
     """Neither in float64, which takes eight times what is stored, nor in any other type: only panels are that wide."""
     x = np.random.default_rng(0).integers(0, 3, (200, 200_000), "u1")
     panels = FeaturePanels(make_plan(x.shape, 1, (1, 1)), Rules(), np.dtype("f4"), integers=True)
+    next(panels.panels(x[:, :1]))  # takes the buffers
     tracemalloc.start()
     try:
         for _ in panels.panels(x):

@@ -55,8 +55,8 @@ def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed, of_complex):
     chunks = tuple(int(rng.integers(1, length + 1)) for length in shape)
     for picture in findings.pictures(tuple(shape), pixels=2):
         view = np.full(picture.shape, np.nan, values.dtype)
-        for region in findings._blocks(tuple(shape), chunks, block_bytes=100):
-            findings._add(view, picture, values[region], region)
+        for region in findings.blocks_of(tuple(shape), chunks, block_bytes=100):
+            findings.add_block(view, picture, values[region], region)
         expected = dense_picture(values, picture)
         np.testing.assert_array_equal(np.abs(view), np.abs(expected))  # of x and -x either may stay
         assert max(picture.shape) <= 8

@@ -76,9 +76,9 @@ def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, 
 
 
 def test_store_errors_now_and_then_are_tried_again_and_counted(config, undisturbed, monkeypatch, capsys):
-    from dpca.sources.zarr_array import _ZarrReader
+    from dpca.sources.zarr_array import ZarrReader
 
-    original, failed = _ZarrReader._read, set()
+    original, failed = ZarrReader._read, set()
 
     def failing(self, region):
         if region[1].start in (0, 1200, 2400) and region[1].start not in failed:
@@ -86,7 +86,7 @@ def test_store_errors_now_and_then_are_tried_again_and_counted(config, undisturb
             raise OSError("the network was away")
         return original(self, region)
 
-    monkeypatch.setattr(_ZarrReader, "_read", failing)
+    monkeypatch.setattr(ZarrReader, "_read", failing)
     assert dpca("run", config) == 0
     assert bits("r") == undisturbed
     assert json.loads(Path("r/manifest.json").read_text())["counts"]["retried_reads"] == 3
@@ -97,13 +97,13 @@ def test_a_read_that_hangs_ends_the_run_in_time(config, undisturbed):
     what = """
 import dpca.execution.executors
 dpca.execution.executors.ABANDON_SECONDS = 0.2
-from dpca.sources.zarr_array import _ZarrReader
-read = _ZarrReader._read
+from dpca.sources.zarr_array import ZarrReader
+read = ZarrReader._read
 def hanging(self, region):
     if region[1].start == 3000:
         threading.Event().wait()
     return read(self, region)
-_ZarrReader._read = hanging
+ZarrReader._read = hanging
 """
     done = disturbed(what, "run", config, "--set", "input.read_seconds=0.5")
     assert done.returncode == 1

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from distributed import Client, Security
 
-from dpca.execution.jobqueue import _security
+from dpca.execution.jobqueue import security_of
 
 
 def processes(**environment):
@@ -33,7 +33,7 @@ def assert_closed(running, address, keys):
     for where, security in ((address.replace("tls:", "tcp:"), None), (address, Security.temporary())):
         with pytest.raises(OSError, match="closed|Timed out|TLS"):
             Client(where, security=security, timeout=2, set_as_default=False)
-    with Client(address, security=_security(Path(keys)), set_as_default=False) as client:
+    with Client(address, security=security_of(Path(keys)), set_as_default=False) as client:
         assert client.scheduler_info()["address"] == address
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in (keys, *Path(keys).iterdir())] == [0o700, 0o600, 0o600]
     return listening

@@ -61,7 +61,7 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     assert manifest["keeps_data"]
     assert manifest["counts"]["bytes_decoded"] == size
     kept = bits("r")
-    monkeypatch.setattr(search, "_keeping_data", lambda made, source: made)
+    monkeypatch.setattr(search, "keeping_data", lambda made, source: made)
     assert dpca("run", "c.yaml", "--overwrite") == 0
     assert "features, 2 reads of the data, " in capsys.readouterr().out
     assert json.loads(Path("r/manifest.json").read_text())["counts"]["bytes_decoded"] == 2 * size
@@ -120,7 +120,7 @@ def test_chunks_that_were_never_written_are_counted_whichever_passes_read_them(k
     ways = [(solver, precision) for solver in ("auto", "gram_eigh", "block_krylov") for precision in ("auto", "double")]
     for kept in (True, False):
         if not kept:
-            monkeypatch.setattr(search, "_keeping_data", lambda made, source: made)
+            monkeypatch.setattr(search, "keeping_data", lambda made, source: made)
         for missing in ("error", "mean"):
             for solver, precision in [*ways, ("tsqr", "double")]:
                 if solver == "block_krylov" and missing == "mean":

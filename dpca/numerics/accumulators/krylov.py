@@ -74,7 +74,7 @@ def leading(matrix: F64, k: int) -> Leading | None:
     ----------
     matrix : (m, m), symmetric
     """
-    found = _ritz(matrix, k)
+    found = ritz_pairs(matrix, k)
     if found is None:
         return None
     values, rows, smallest = found
@@ -110,7 +110,7 @@ def _gaps(values: F64) -> F64:
     return values[:-1] / values[1:] - 1
 
 
-def _ritz(matrix: F64, k: int) -> tuple[F64, F64, float] | None:
+def ritz_pairs(matrix: F64, k: int) -> tuple[F64, F64, float] | None:
     """Leading Ritz values, k + 2 or more, their vectors as rows, and the smallest Ritz value; None without them."""
     m, wanted = len(matrix), k + 2
     b = SMALL_BLOCK if m < SMALL else BLOCK
@@ -119,7 +119,7 @@ def _ritz(matrix: F64, k: int) -> tuple[F64, F64, float] | None:
         return None
     # Vectors are rows, each in one piece of memory.
     basis, projected = np.empty((most, m)), np.zeros((most, most))
-    basis[:b] = _orthonormal(np.random.default_rng(SEED).standard_normal((b, m)))[0]
+    basis[:b] = orthonormal_columns(np.random.default_rng(SEED).standard_normal((b, m)))[0]
     for size in range(b, most + 1, b):
         known, last = basis[:size], slice(size - b, size)
         rest = known[last] @ matrix
@@ -130,9 +130,9 @@ def _ritz(matrix: F64, k: int) -> tuple[F64, F64, float] | None:
             along[first:] += part
             rest -= part.T @ known[first:]
         projected[:size, last], projected[last, :size] = along, along.T
-        following, beyond = _orthonormal(rest)
+        following, beyond = orthonormal_columns(rest)
         following -= (following @ known.T) @ known  # where little was left, its rounding is along what came before
-        following, turned = _orthonormal(following)
+        following, turned = orthonormal_columns(following)
         beyond = turned @ beyond
         if size >= look or size + b > most:
             look = int(GROWTH * size)
@@ -151,7 +151,7 @@ def _ritz(matrix: F64, k: int) -> tuple[F64, F64, float] | None:
     return None
 
 
-def _orthonormal(rows: F64) -> tuple[F64, F64]:
+def orthonormal_columns(rows: F64) -> tuple[F64, F64]:
     """Q as rows, and R: rows' = Q' R."""
     columns, factor = np.linalg.qr(rows.T)
     return np.ascontiguousarray(columns.T), factor

@@ -42,7 +42,7 @@ class Tridiagonal:
         _call_with_space("dsytrd", b"L", m, self._reflectors, m, *reduced)
         self.eigenvalues: F64 = self._diagonal.copy()
         """Ascending, (m,)."""
-        _call("dsterf", m, self.eigenvalues, self._beside.copy())
+        call_routine("dsterf", m, self.eigenvalues, self._beside.copy())
 
     def leading(self, k: int) -> F64:
         """Eigenvectors of the k largest eigenvalues, in descending order of these, (m, k).
@@ -54,7 +54,7 @@ class Tridiagonal:
         if not k:
             return np.empty((m, 0))
         rows, eigenvalues = np.empty((k, m)), np.empty(m)
-        _call(
+        call_routine(
             "dstemr",
             *(b"V", b"I", m, self._diagonal.copy(), self._beside.copy(), 0.0, 0.0, m - k + 1, m, 0, eigenvalues),
             *(rows, m, k, np.empty(2 * k, np.int32), 1),
@@ -67,7 +67,7 @@ class Tridiagonal:
 def cholesky(matrix: F64) -> bool:
     """Whether a symmetric matrix, (m, m), which is overwritten, has a Cholesky factorization."""
     try:
-        _call("dpotrf", b"L", len(matrix), matrix, len(matrix))
+        call_routine("dpotrf", b"L", len(matrix), matrix, len(matrix))
     except LapackError:
         return False
     return True
@@ -76,23 +76,23 @@ def cholesky(matrix: F64) -> bool:
 def _call_with_space(name: str, *arguments: Any) -> None:
     """Call a routine twice: for the size of its workspace, then with a workspace of that size."""
     wanted = np.empty(1)
-    _call(name, *arguments, wanted, -1)
+    call_routine(name, *arguments, wanted, -1)
     size = int(wanted[0])
-    _call(name, *arguments, np.empty(size), size)
+    call_routine(name, *arguments, np.empty(size), size)
 
 
-def _call(name: str, *arguments: Any) -> None:
+def call_routine(name: str, *arguments: Any) -> None:
     """Call a routine as Fortran does: characters, integers and floats by reference, and `info` last."""
     info = ctypes.c_int(0)
     kinds: dict[type, Any] = {bytes: ctypes.c_char, int: ctypes.c_int, float: ctypes.c_double}
     values = [value if isinstance(value, np.ndarray) else kinds[type(value)](value) for value in arguments]
     addresses = [value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value) for value in values]
-    _routine(name)(*addresses, ctypes.addressof(info))
+    routine_of(name)(*addresses, ctypes.addressof(info))
     if info.value:
         raise LapackError(f"LAPACK's {name} gave up: info is {info.value}")
 
 
-def _routine(name: str) -> Any:
+def routine_of(name: str) -> Any:
     """A routine as a function of addresses, which releases the interpreter lock while it runs."""
     api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
