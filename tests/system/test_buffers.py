@@ -1,8 +1,10 @@
 """Memory that is used again: by whom, and never while an array over it is left."""
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from dpca.system.buffers import Buffer, reuse_memory
 
@@ -35,10 +37,21 @@ def test_memory_of_a_buffer_that_is_gone_is_kept_for_the_next():
     assert after == before != between
 
 
-def test_not_in_a_thread_that_did_not_ask():
+@pytest.mark.parametrize(("initializer", "kept"), [(reuse_memory, True), (None, False)])
+def test_only_a_thread_that_asked_keeps_memory(initializer, kept):
     """A worker of Dask has threads that last; there memory goes back to the system."""
-    before, between, after = in_a_thread(places, initializer=None)
-    assert after != before or between == before
+
+    def left():
+        tracemalloc.start()
+        try:
+            buffer = Buffer()
+            buffer.view([2**20], F8)[:] = 1.0
+            del buffer
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert (in_a_thread(left, initializer) > 2**22) == kept
 
 
 def test_not_while_an_array_over_it_is_left():
