@@ -83,17 +83,19 @@ class Hdf5Container(Container):
         return partial(_labels, self.shown, path) if self._reopens else partial(self._vector_at, path)
 
     def _vector_at(self, path: str) -> Vector | None:
+        array = self.readable_at(path)
+        return None if array is None else vector_of(array, f"{self.shown}:{path}")
+
+    def readable_at(self, path: str) -> h5py.Dataset | None:
+        """The dataset at a path; None where it is none of numbers or text, or lies in other files."""
         array = self.node(path)
-        readable = self.is_array(array) and self.is_readable(array)
-        return vector_of(array, f"{self.shown}:{path}") if readable else None
+        return array if self.is_array(array) and self.is_readable(array) else None
 
 
 def _labels(path: str, array: str) -> Vector | None:
     """Labels in a file that is opened for them; None where they are neither text nor numbers, or lie in other files."""
     with opened(path) as file:
-        container = Hdf5Container(file)
-        found = container.node(array)
-        if not container.is_array(found) or not container.is_readable(found):
+        if Hdf5Container(file).readable_at(array) is None:
             return None
     return read_vector(path, array)
 

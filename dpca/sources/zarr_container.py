@@ -84,7 +84,7 @@ class ZarrContainer(Container):
         return isinstance(node, zarr.Array)
 
     def is_readable(self, array: Any) -> bool:
-        return getattr(array.dtype, "kind", "O") in READ_KINDS
+        return _is_readable(array)
 
     def attributes(self, node: Any) -> Mapping[str, Any]:
         return attributes_of(node) if isinstance(node, zarr.Array) else dict(node.attrs)
@@ -122,7 +122,11 @@ def list_zarr(uri: str, storage_options: Mapping[str, Any] | None, library: Libr
 
 def _labels(array: zarr.Array[Any], name: str, secrets: Secrets) -> Vector | None:
     """Labels along an axis; None where they are neither text nor numbers."""
-    return vector_of(array, name, secrets) if getattr(array.dtype, "kind", "O") in READ_KINDS else None
+    return vector_of(array, name, secrets) if _is_readable(array) else None
+
+
+def _is_readable(array: zarr.Array[Any]) -> bool:
+    return getattr(array.dtype, "kind", "O") in READ_KINDS
 
 
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:

@@ -1,6 +1,6 @@
 """Memory that is allocated once and used again: for each read of a task, and by the tasks of a thread one after another.
 
-The system clears each page of new memory, which takes longer than decoding what is then written there.
+The system clears each page of new memory, which may take longer than decoding what is then written there (measured on a virtual machine).
 """
 
 from __future__ import annotations
