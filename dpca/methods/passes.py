@@ -30,10 +30,12 @@ from dpca.numerics.preprocess import NotExact, NotFinite, is_beyond_float64
 from dpca.numerics.regression import Regression
 from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
+from dpca.numerics.sparse_panels import SparsePanels, needs_stored_alone
 from dpca.numerics.weights import SampleWeights
 from dpca.settings import INPUT, PREPROCESS
 from dpca.slabs import Box, Plan, extent
-from dpca.sources.base import Layout, Reader, Region, Source, describe, within
+from dpca.sources.base import Layout, Reader, Region, Source, describe, size_of, within
+from dpca.sources.lines import Lines
 from dpca.sources.missing import EVERY
 from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
@@ -123,26 +125,32 @@ class Pass(Work):
         """The regions that a part reads, in order."""
         return (self.region_of(slab, part) for tile in self.tiles(part) for slab in self.plan.slabs_of(tile))
 
-    def read(self, part: int, counts: Counts, report: Report) -> Iterator[tuple[Box, Iterator[Slab]]]:
+    def read(
+        self, part: int, counts: Counts, report: Report, *, as_lines: bool = False
+    ) -> Iterator[tuple[Box, Iterator[Slab]]]:
         """The tiles of a part, each with its slabs, which are read as they are asked for.
 
         Parameters
         ----------
         counts : what was read is counted there
         report : called with the bytes of each slab when it has been used
+        as_lines : whether slabs of a sparse matrix are wanted as lines, where they can be
         """
         with self.source.open() as reader:
             reader.will_read(self.slab_regions(part))
             for tile in self.tiles(part):
-                yield tile, self._slabs(reader, tile, part, counts, report)
+                yield tile, self._slabs(reader, tile, part, counts, report, as_lines and self._takes_lines)
 
-    def _slabs(self, reader: Reader, tile: Box, part: int, counts: Counts, report: Report) -> Iterator[Slab]:
+    def _slabs(
+        self, reader: Reader, tile: Box, part: int, counts: Counts, report: Report, as_lines: bool
+    ) -> Iterator[Slab]:
         for box in self.plan.slabs_of(tile):
             region = self.region_of(box, part)
             began = time.perf_counter()
-            raw = reader.read(region)
+            lines = reader.read_lines(region) if as_lines else None
+            raw = reader.read(region) if lines is None else None
             arrived = time.perf_counter()
-            yield Slab(self, box, within(box, tile), region, raw)
+            yield Slab(self, box, within(box, tile), region, lines, reader, raw)
             counts.read_seconds += arrived - began
             counts.compute_seconds += time.perf_counter() - arrived
             counts.bytes_read, counts.absent_chunks, counts.retries = (
@@ -150,7 +158,7 @@ class Pass(Work):
                 reader.absent_chunks,
                 reader.retries,
             )
-            report(raw.nbytes)
+            report(size_of(extent(region), self.source.layout.dtype))
 
     @property
     def n_parts(self) -> int:
@@ -258,6 +266,28 @@ class Pass(Work):
         )
 
     @property
+    def _takes_lines(self) -> bool:
+        """Whether slabs of a sparse matrix are preprocessed by what is stored: nothing depends on each value."""
+        layout = self.source.layout
+        return (
+            self.source.lines_axis in self.plan.streamed_axes
+            and layout.packing == (1.0, 0.0)
+            and layout.valid_range == EVERY
+            and not layout.missing_values
+            and self.regression is None
+            and self.sample_weights is None
+            and self.reference is None
+            and self.n_known == 0
+            and not self.division.scattered
+            and needs_stored_alone(self.rules)
+        )
+
+    @property
+    def sparse_panels(self) -> SparsePanels:
+        """Preprocessing of lines."""
+        return SparsePanels(self.plan, self.rules, self.working_dtype, self.random_columns)
+
+    @property
     def _narrow(self) -> bool:
         """Whether values are 8-bit integers that are centred, so that products may be exact."""
         layout = self.source.layout
@@ -278,7 +308,7 @@ def damage_of(outputs: Outputs | None, names: Sequence[str], regions: Iterable[B
     return next((damage for damage in damages if damage), None)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Slab:
     """A slab in memory: the values that a pass has read of it."""
 
@@ -289,8 +319,17 @@ class Slab:
     """Its place in the tile."""
     region: Region
     """Its place in the source."""
-    raw: NDArray[Any]
-    """Values as stored; valid until the next slab is read."""
+    lines: Lines | None
+    """Lines of a sparse matrix; None where values are dense, or were not wanted as lines."""
+    reader: Reader
+    values: NDArray[Any] | None
+
+    @property
+    def raw(self) -> NDArray[Any]:
+        """Values as stored, dense; valid until the next slab is read."""
+        if self.values is None:
+            self.values = self.reader.read(self.region)
+        return self.values
 
     @property
     def width(self) -> int:

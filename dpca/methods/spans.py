@@ -5,7 +5,7 @@ These functions do not depend on a scheduler: they take plain values, run anywhe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -32,7 +32,8 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     begin = partial(nothing, work.solver, work.plan, work.rules, work.random_columns, work.n_known)
     # H K H removes what is left of the means, and is exact where the sums are exact.
-    return _features_added_up(work, begin, work.feature_panels(rounded=True, columns=work.random_columns), span, report)
+    panels = work.feature_panels(rounded=True, columns=work.random_columns)
+    return _features_added_up(work, begin, panels, span, report, as_lines=True)
 
 
 def first_product_of_features(work: Pass, block: F64, span: int, report: Report) -> OfCells:
@@ -52,25 +53,36 @@ def product_with(block: F64, plan: Plan, rules: Rules, columns: F64) -> Accumula
 
 
 def _features_added_up(
-    work: Pass, begin: Callable[[], Accumulator], standardizer: FeaturePanels, span: int, report: Report
+    work: Pass,
+    begin: Callable[[], Accumulator],
+    standardizer: FeaturePanels,
+    span: int,
+    report: Report,
+    *,
+    as_lines: bool = False,
 ) -> OfCells:
-    """The sums of a span of features, each of which begins as `begin` returns it."""
-    plan, counts = work.plan, Counts()
+    """The sums of a span of features, each of which begins as `begin` returns it; `as_lines` if it takes sparse lines."""
+    plan, counts, sparse = work.plan, Counts(), work.sparse_panels
     sums = dict[Cell, Accumulator]()
     with work.weighing() as weights_of:
-        for tile, slabs in work.read(span, counts, report):
+        for tile, slabs in work.read(span, counts, report, as_lines=as_lines):
             found = {name: work.values_of(name, tile) for name in work.writes}
             for slab in slabs:
                 of_slab = {name: work.values_of(name, (slice(0, slab.width),)) for name in found}
                 weights = weights_of(slab.box)
                 for cell, along in work.division.cells(slab.box, plan.feature_shape, span):
-                    some, own = slab.raw, weights
-                    if along is not None:
-                        some = of_features(slab.raw, plan.samples_axis, plan.kept_fastest, along)
-                        own = None if weights is None else weights[along]
+                    own = weights if along is None or weights is None else weights[along]
                     if cell not in sums:
                         sums[cell] = begin()
-                    for panel in sums[cell].of_slab(slab.located(standardizer.panels(some, own))):
+                    panels: Iterator[FeaturePanel]
+                    if slab.lines is not None and (stored := sparse.of_features(slab.lines, own)) is not None:
+                        panels = iter(stored[:1])
+                    else:
+                        some = slab.raw
+                        if along is not None:
+                            some = of_features(some, plan.samples_axis, plan.kept_fastest, along)
+                        panels = slab.located(standardizer.panels(some, own))
+                    for panel in sums[cell].of_slab(panels):
                         assert isinstance(panel, FeaturePanel)
                         of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
                         place = _of_slab(along, panel.start, panel.stop)
@@ -103,7 +115,8 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
     """
     accumulator = nothing(work.solver, work.plan, work.rules, work.random_columns, work.n_known)
     # A QR factorization can't remove what a rounded mean left.
-    return _samples_added_up(work, accumulator, fill, work.solver != "tsqr", span, report)
+    matrix = work.solver != "tsqr"
+    return _samples_added_up(work, accumulator, fill, matrix, span, report, as_lines=matrix)
 
 
 def first_product_of_samples(work: Pass, fill: Means | None, block: F64, span: int, report: Report) -> OfCells:
@@ -119,13 +132,23 @@ def first_product_of_samples(work: Pass, fill: Means | None, block: F64, span: i
 
 
 def _samples_added_up(
-    work: Pass, accumulator: Accumulator, fill: Means | None, rounded: bool, span: int, report: Report
+    work: Pass,
+    accumulator: Accumulator,
+    fill: Means | None,
+    rounded: bool,
+    span: int,
+    report: Report,
+    *,
+    as_lines: bool = False,
 ) -> OfCells:
-    """The sum of a span of samples."""
+    """The sum of a span of samples; `as_lines` if it takes sparse lines."""
     standardizer = work.sample_panels(rounded=rounded, columns=work.random_columns, fill=fill)
-    for _, slabs in work.read(span, accumulator.tally.counts, report):
+    sparse = work.sparse_panels
+    for _, slabs in work.read(span, accumulator.tally.counts, report, as_lines=as_lines):
         for slab in slabs:
-            for _ in accumulator.of_slab(slab.located(standardizer.panels(slab.raw))):
+            stored = None if slab.lines is None else sparse.of_samples(slab.lines)
+            panels = slab.located(standardizer.panels(slab.raw)) if stored is None else iter([stored])
+            for _ in accumulator.of_slab(panels):
                 pass
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
     return OfCells.of({(0, 0): accumulator})
@@ -212,17 +235,20 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     """
     stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
-    standardizer = work.feature_panels()
+    standardizer, sparse = work.feature_panels(), work.sparse_panels
     with work.weighing() as weights_of:
-        for tile, slabs in work.read(span, measured.counts, report):
+        for tile, slabs in work.read(span, measured.counts, report, as_lines=True):
             components = np.empty((alpha.shape[1], *extent(tile)), stored)
             assert work.outputs is not None
             means = work.outputs.read_part(of_group("mean", work.name), tile)
             for slab in slabs:
                 mean = means[slab.inside].reshape(-1)
-                of_slab = np.empty((alpha.shape[1], slab.width), stored)
-                for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights_of(slab.box))):
-                    of_slab[:, start:stop] = measured.add(matrix, alpha, stored)
+                of_slab, weights = np.empty((alpha.shape[1], slab.width), stored), weights_of(slab.box)
+                if slab.lines is not None and (found := sparse.of_features(slab.lines, weights)) is not None:
+                    of_slab[...] = measured.add_lines(found[1], alpha, stored)
+                else:
+                    for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights)):
+                        of_slab[:, start:stop] = measured.add(matrix, alpha, stored)
                 # A feature that was left out has no component: NaN, since 0 would look like one.
                 of_slab[:, np.isnan(mean)] = np.nan
                 components[(slice(None), *slab.inside)] = of_slab.reshape(-1, *extent(slab.box))
@@ -243,11 +269,14 @@ def left_vectors_span(
     """
     columns = work.random_columns
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], columns)
-    standardizer = work.sample_panels(columns=columns, fill=fill, about=about)
-    for tile, slabs in work.read(span, measured.counts, report):
+    standardizer, sparse = work.sample_panels(columns=columns, fill=fill, about=about), work.sparse_panels
+    for tile, slabs in work.read(span, measured.counts, report, as_lines=True):
         vectors = np.empty((alpha.shape[1], *extent(tile)))
         for slab in slabs:
             of_slab = vectors[(slice(None), *slab.inside)]
+            if slab.lines is not None and (part := sparse.about(slab.lines, about)) is not None:
+                of_slab[...] = measured.add_lines(part, alpha, vectors.dtype, sketched=True)
+                continue
             for panel in slab.located(standardizer.panels(slab.raw)):
                 of_slab[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
                 measured.sketch += panel.sketch

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.sketch import COLUMNS
+from dpca.numerics.sparse_lines import Part
 from dpca.types import F64
 
 LOST_EPS = 64
@@ -89,6 +90,26 @@ class BackprojectionPartial:
             self.checked += (self._columns.T @ matrix) @ vectors.T
         self._widen(vectors.min(axis=1, initial=0), vectors.max(axis=1, initial=0))
         return vectors
+
+    def add_lines(self, part: Part, alpha: F64, stored: np.dtype[Any], *, sketched: bool = False) -> F64:
+        """Back-project a part of X_c that exists as products, in float64.
+
+        Parameters
+        ----------
+        part, alpha, stored : as for `add`
+        sketched : whether the sketch of the part is added, too
+        """
+        k = alpha.shape[1]
+        found = part.into(np.hstack([alpha, self._columns]))
+        vectors, checked = found[:, :k].astype(stored).astype(np.float64), found[:, k:]
+        image = part.back(np.hstack([vectors, checked]) if sketched else vectors)
+        self.overlap += vectors.T @ vectors
+        self.projection += image[:, :k]
+        self.checked += checked.T @ vectors
+        if sketched:
+            self.sketch += image[:, k:]
+        self._widen(vectors.min(axis=0, initial=0), vectors.max(axis=0, initial=0))
+        return vectors.T
 
     def merge(self, other: BackprojectionPartial) -> BackprojectionPartial:
         """Add the contribution of another span, in place."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.panels import AppliedPanel, FeatureCounts, FeaturePanel
+from dpca.numerics.panels import AppliedPanel, FeatureCounts, FeaturePanel, Rules
 from dpca.numerics.preprocess import (
     CONSTANT,
     NotFinite,
@@ -33,7 +33,7 @@ LEFT = 1e-6
 
 
 @dataclass(frozen=True)
-class _Centred:
+class Centred:
     """Means that were subtracted from the features of a block, and what was met there."""
 
     centre: F64
@@ -286,7 +286,7 @@ class FeaturePanels(Standardizer):
             fitted=len(block) * float(fit @ fit),
         )
 
-    def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> _Centred:
+    def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> Centred:
         """Fill missing values of a block, and subtract the mean of each feature, in place."""
         n, weighted, rules = len(block), self._sample_weights, self._rules
         regression = self._regression
@@ -326,7 +326,7 @@ class FeaturePanels(Standardizer):
         divisor: Any = present - self._rules.ddof
         if weighted is not None:
             divisor = weighted.divisors(np.ones((n, 1)) if missing is None else ~missing, self._rules.ddof)
-        return _Centred(centre, present, divisor, empty, missing, integers, fit)
+        return Centred(centre, present, divisor, empty, missing, integers, fit)
 
     def _absent(self, missing: NDArray[np.bool_] | None, gone: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Where values are missing in features that are used, if that is counted."""
@@ -356,7 +356,7 @@ class FeaturePanels(Standardizer):
         return squares
 
     def _scaled(
-        self, centred: F64, about: _Centred, weights: F64 | None
+        self, centred: F64, about: Centred, weights: F64 | None
     ) -> tuple[F64, FeatureCounts, NDArray[np.bool_]]:
         """Divide centred values by their scale, and leave features out, in place.
 
@@ -364,35 +364,62 @@ class FeaturePanels(Standardizer):
         -------
         The divisors, 1 without variation; the number of features of each kind; the mask of those left out
         """
-        rules = self._rules
-        masked = np.zeros(about.empty.shape, bool) if weights is None else np.isnan(weights)
-        counts, gone = (
-            FeatureCounts(masked=int(masked.sum()), empty=int((about.empty & ~masked).sum())),
-            masked | about.empty,
-        )
-        if rules.missing == "drop" or rules.max_missing < 1:
-            incomplete = rules.too_few(about.present, len(centred)) & ~gone
-            counts.incomplete, gone = int(incomplete.sum()), gone | incomplete
-        divisor = np.ones(about.empty.shape)
+        rules, variance, spread = self._rules, np.zeros(about.empty.shape), np.zeros(about.empty.shape)
         if rules.scale != "none" or rules.min_variance > 0:
             if self._sample_weights is None:
                 squares = np.einsum("nf,nf->f", centred, centred)
             else:
                 squares = self._sample_weights.values @ np.square(centred)
             variance = squares / np.where(about.divisor > 0, about.divisor, 1)
-            if rules.min_variance > 0:
-                steady = (variance < rules.min_variance) & ~gone
-                counts.steady, gone = int(steady.sum()), gone | steady
-            if rules.scale != "none":
-                constant = is_constant(variance, about.size, about.divisor)
-                # The mean lies between the smallest and the largest value, so the 0 of a missing one is neither.
-                spread = centred.max(axis=0) - centred.min(axis=0) if rules.scale == "range" else variance
-                divisor = scale_of(rules.scale, variance, spread, constant)
-                counts.constant = int((constant & ~gone).sum())
-                centred[:, constant] = 0.0
-                centred /= divisor
-        centred[:, gone] = 0.0
-        return divisor, counts, gone
+            # The mean lies between the smallest and the largest value, so the 0 of a missing one is neither.
+            spread = centred.max(axis=0) - centred.min(axis=0) if rules.scale == "range" else variance
+        found = divided(rules, variance, spread, about, len(centred), weights)
+        if rules.scale != "none":
+            centred[:, found.constant] = 0.0
+            centred /= found.divisor
+        centred[:, found.gone] = 0.0
+        return found.divisor, found.counts, found.gone
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The divisors of features, and which of them are left out."""
+
+    divisor: F64
+    """1 for a constant feature, (w,)."""
+    constant: NDArray[np.bool_]
+    """Mask of features without variation, if they are scaled."""
+    gone: NDArray[np.bool_]
+    """Mask of those that are left out."""
+    counts: FeatureCounts
+
+
+def divided(
+    rules: Rules, variance: F64, spread: F64, about: Centred, n_samples: int, weights: F64 | None
+) -> Divided:
+    """The divisors of features by the rules.
+
+    Parameters
+    ----------
+    variance, spread : of the present values, (w,), as for `scale_of`; not used where the rules ask for neither
+    about : what was subtracted
+    weights : of the features, (w,); NaN for one that is left out. None for weights of 1
+    """
+    masked = np.zeros(variance.shape, bool) if weights is None else np.isnan(weights)
+    empty = about.empty
+    counts, gone = FeatureCounts(masked=int(masked.sum()), empty=int((empty & ~masked).sum())), masked | empty
+    if rules.missing == "drop" or rules.max_missing < 1:
+        incomplete = rules.too_few(about.present, n_samples) & ~gone
+        counts.incomplete, gone = int(incomplete.sum()), gone | incomplete
+    if rules.min_variance > 0:
+        steady = (variance < rules.min_variance) & ~gone
+        counts.steady, gone = int(steady.sum()), gone | steady
+    divisor, constant = np.ones(variance.shape), np.zeros(variance.shape, bool)
+    if rules.scale != "none":
+        constant = is_constant(variance, about.size, about.divisor)
+        divisor = scale_of(rules.scale, variance, spread, constant)
+        counts.constant = int((constant & ~gone).sum())
+    return Divided(divisor, constant, gone, counts)
 
 
 def counting(mean: F64, divisor: F64) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.numerics.sparse_lines import StoredLines
 from dpca.types import F64
 
 Convention = Literal["plink2", "smartpca", "snprelate"]
@@ -143,8 +144,9 @@ class SlabPanel:
     start: int
     stop: int
     """The part of the streamed side, as flattened indices within the slab."""
-    matrix: NDArray[Any]
-    """Kept side by this part of the streamed side, (m, stop - start), in working precision; either axis may be contiguous."""
+    matrix: NDArray[Any] | StoredLines
+    """Kept side by this part of the streamed side, (m, stop - start), in working precision, of which either axis may be contiguous; or
+    lines of the streamed side that are not centred."""
     n_missing: int
     integers: bool
     """Whether `matrix` holds integers: it is centred by rounded means, so that products may be exact."""
@@ -212,7 +214,9 @@ class SamplePanel(SlabPanel):
     high: F64
     """The largest value minus the origin."""
     left: F64 | None
-    """The part of the mean that remains in `matrix` where it was centred by a rounded mean; else None."""
+    """The part of the mean that remains in `matrix` where it was centred by a rounded mean, or not at all; else None."""
+    centred_sketch: bool = field(default=False, kw_only=True)
+    """Whether the sketch is about the mean, where a part of that remains in `matrix`."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,13 @@ from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.facts import A, Kinds
+from dpca.sources.lines import Lines
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
 from dpca.system.buffers import Buffer
 from dpca.units import is_plain
+
+T = TypeVar("T")
 
 Region = tuple[slice, ...]
 """One slice, with both ends given, for every axis of the stored array."""
@@ -253,14 +256,7 @@ class Reader(ABC):
         a few times, since stores fail occasionally.
         """
 
-        def count() -> None:
-            self.retries += 1
-
-        for following in islice(self._to_come, 1):
-            self.expect(following)
-        values = tried_again(
-            lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
-        )
+        values = self._tried(self._read, region)
         shape = extent(region)
         if values.shape != shape:
             raise DataError(
@@ -269,6 +265,23 @@ class Reader(ABC):
             )
         self.bytes_read += values.nbytes
         return values if self.layout.stored_dtype is None else values.view(self.layout.dtype)
+
+    def read_lines(self, region: Region) -> Lines | None:
+        """The stored values of a region of a sparse matrix; None where it is not sparse, or values are many: `read` has them.
+
+        A failed read is retried, as by `read`.
+        """
+        return None
+
+    def _tried(self, read: Callable[[Region], T], region: Region) -> T:
+        """What is read of a region, by several attempts where storage fails, while the next one is read ahead."""
+
+        def count() -> None:
+            self.retries += 1
+
+        for following in islice(self._to_come, 1):
+            self.expect(following)
+        return tried_again(lambda: read(region), lambda cause: self._explain(region, cause), self._secrets, again=count)
 
     def expect(self, region: Region) -> None:  # noqa: B027  most sources can't
         """Ask the system to read the stored bytes of a region ahead, where possible, while this process computes."""
@@ -396,6 +409,11 @@ class Source(ABC):
     def in_memory(self) -> bool:
         """Whether values are in the memory of this process."""
         return False
+
+    @property
+    def lines_axis(self) -> int | None:
+        """The axis of the lines that its readers may give as they are stored (`Reader.read_lines`); None where they never do."""
+        return None
 
     @property
     def selection(self) -> Selection | None:

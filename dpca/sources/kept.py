@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpca.sources.base import Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
+from dpca.sources.lines import Lines
 
 BLOCK_BYTES = 2**28
 """Size of the allocated blocks: so large, the system clears them in huge pages, which takes a tenth of the time."""
@@ -83,6 +84,10 @@ class KeptSource(Source):
         self.layout = source.layout
         self._source, self._slabs = source, slabs or Slabs()
 
+    @property
+    def lines_axis(self) -> int | None:
+        return self._source.lines_axis
+
     def restrict(self, region: Region) -> Self:
         return type(self)(self._source.restrict(region), self._slabs)
 
@@ -128,6 +133,14 @@ class _KeptReader(Reader):
             self.retries, self.bytes_read = self._reader.retries, self._reader.bytes_read
         self.absent_chunks += absent
         return kept
+
+    def read_lines(self, region: Region) -> Lines | None:
+        """Lines of a sparse matrix are read again by each pass: dense ones would take more memory than the matrix."""
+        before = self._reader.absent_chunks
+        found = self._reader.read_lines(region)
+        self.absent_chunks += self._reader.absent_chunks - before
+        self.retries, self.bytes_read = self._reader.retries, self._reader.bytes_read
+        return found
 
     def will_read(self, regions: Iterable[Region]) -> None:
         self._reader.will_read(region for region in regions if self._slabs.get(region) is None)

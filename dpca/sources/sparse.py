@@ -10,6 +10,7 @@ Within a task, a stored chunk that two slabs share is read once; a chunk that tw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -24,6 +25,8 @@ from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Coordinate, Vector, VectorTooLarge
+from dpca.sources.lines import FEW, Lines
+from dpca.sources.lines import held as held_as_lines
 from dpca.sources.memory import MemorySource
 from dpca.sources.selection import layout_of
 
@@ -101,6 +104,10 @@ class SparseSource(Source):
     def selection(self) -> Selection | None:
         return self._selection
 
+    @property
+    def lines_axis(self) -> int:
+        return self._lines
+
     def copied(self) -> SparseSource:
         """This source over a copy of arrays in memory."""
         parts = (part.copied() for part in self._parts if isinstance(part, MemorySource))
@@ -111,6 +118,7 @@ class SparseSource(Source):
             "slab": size_of(shape, self.layout.dtype),
             "ends of lines": 3 * 8 * (shape[self._lines] + 1),
             "places of values": 6 * 8 * BLOCK,
+            "stored values of a slab": held_as_lines(math.prod(shape), self.layout.dtype),
         }
         if self._selection is not None:
             held["chosen features, and their numbers"] = self._selection.positions.nbytes + 8 * self._selection.length
@@ -192,9 +200,44 @@ class _SparseReader(Reader):
         out[...] = 0
         for place, stored in self._runs(region[self._lines]):
             self._add(stored, region[1 - self._lines], out, place)
+        self._count()
+        return out
+
+    def read_lines(self, region: Region) -> Lines | None:
+        lines = self._tried(self._lines_of, region)
+        if lines is not None:
+            self.bytes_read += size_of(extent(region), self.layout.dtype)
+        return lines
+
+    def _lines_of(self, region: Region) -> Lines | None:
+        """The stored values of a region, unless they are many."""
+        across, most = region[1 - self._lines], math.prod(extent(region)) // FEW
+        values, places, numbers = [], [], []
+        for place, stored in self._runs(region[self._lines]):
+            ends = self._ends(stored)
+            most -= int(ends[-1] - ends[0])
+            if most < 0:
+                return None
+            for columns, some, first, counts in self._some(stored, ends, across):
+                values.append(some)
+                places.append((columns - across.start).astype(np.int32))
+                numbers.append((place + first, counts))
+        ends = np.zeros(region[self._lines].stop - region[self._lines].start + 1, np.int32)
+        for first, counts in numbers:
+            ends[first + 1 : first + 1 + len(counts)] += counts
+        self._count()
+        return Lines(
+            np.concatenate([np.empty(0, self.layout.dtype), *values]),
+            np.concatenate([np.empty(0, np.int32), *places]),
+            np.cumsum(ends, dtype=np.int32),
+            across.stop - across.start,
+            self._lines,
+        )
+
+    def _count(self) -> None:
+        """Count what the readers of the three parts have met."""
         self.absent_chunks = sum(part.absent_chunks for part in self._parts)
         self.retries = sum(part.retries for part in self._parts)
-        return out
 
     def _runs(self, lines: slice) -> Iterator[tuple[int, slice]]:
         """Lines of a slab that follow each other in storage, too: where they begin in the slab, and where in storage."""
@@ -209,8 +252,16 @@ class _SparseReader(Reader):
 
     def _add(self, lines: slice, across: slice, out: NDArray[Any], place: int) -> None:
         """Add the values of some lines of storage to a slab, in which these lines begin at number `place`."""
-        ends, flat = self._ends(lines), out.reshape(-1)
+        flat = out.reshape(-1)
         line, step = (out.shape[1], 1) if self._lines == 0 else (1, out.shape[1])
+        for columns, values, first, counts in self._some(lines, self._ends(lines), across):
+            begins = np.repeat(np.arange(place + first, place + first + len(counts)) * line, counts)
+            np.add.at(flat, begins + (columns - across.start) * step, values)
+
+    def _some(
+        self, lines: slice, ends: NDArray[np.int64], across: slice
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], int, NDArray[np.int64]]]:
+        """The values of some lines of storage, a block at a time: places, values, the first line, and how many each line has."""
         position, stop = int(ends[0]), int(ends[-1])
         while position < stop:
             limit = min(position + BLOCK, stop)
@@ -220,12 +271,12 @@ class _SparseReader(Reader):
             first = int(np.searchsorted(ends, position, "right")) - 1
             last = int(np.searchsorted(ends, position + count, "left"))
             cuts = np.clip(ends[first : last + 1], position, position + count)
-            begins = np.repeat(np.arange(place + first, place + last) * line, cuts[1:] - cuts[:-1])
-            values = values[:count]
+            counts, values = np.diff(cuts), values[:count]
             if self._numbers is not None or across != slice(0, self._width):
                 kept = (columns >= across.start) & (columns < across.stop)
-                begins, columns, values = begins[kept], columns[kept], values[kept]
-            np.add.at(flat, begins + (columns - across.start) * step, values)
+                columns, values = columns[kept], values[kept]
+                counts = np.diff(np.append(0, np.cumsum(kept))[cuts - position])
+            yield columns, values, first, counts
             position += count
 
     def _ends(self, lines: slice) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ and LeVeque, `dpca.numerics.accumulators.tallies.Moments`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -17,18 +18,30 @@ from dpca.numerics.accumulators.tallies import Corrections
 from dpca.numerics.panels import SlabPanel
 from dpca.types import F64
 
+TOGETHER = 64
+"""Panels whose corrections are made together, before the span ends."""
 
+
+@dataclass
 class Covariance(GramAccumulator):
     """The scatter matrix of some samples: n - ddof times their covariance."""
 
+    _waiting: list[Corrections] = field(default_factory=list, repr=False, compare=False)
+    """Corrections of panels that were added, which are made together: each takes as long as reading and writing the matrix."""
+
     def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
-        corrections = []
         for panel in panels:
             self.exact &= self.add(panel.matrix) and panel.integers
-            corrections.append(self.tally.add(panel))
+            self._waiting.append(self.tally.add(panel))
             yield panel
-        self._correct(corrections)
+        if len(self._waiting) >= TOGETHER:
+            self._correct(self._waiting)
+
+    def close(self) -> Self:
+        """End a span: correct for the means of its last panels, too."""
+        self._correct(self._waiting)
+        return super().close()
 
     def merge(self, other: GramAccumulator) -> Self:
         """Add another span's sum, in place."""
@@ -38,11 +51,12 @@ class Covariance(GramAccumulator):
         return self
 
     def _correct(self, corrections: list[Corrections]) -> None:
-        for sign, vectors in ((1, [c.lacks for c in corrections]), (-1, [c.exceeds for c in corrections])):
+        for add, vectors in ((np.add, [c.lacks for c in corrections]), (np.subtract, [c.exceeds for c in corrections])):
             rows = [vector for vector in vectors if vector is not None]
             if rows:
                 stacked = np.array(rows)
-                self.matrix += sign * (stacked.T @ stacked)
+                add(self.matrix, stacked.T @ stacked, out=self.matrix)
+        corrections.clear()
 
     def squares(self, center: bool, shares: F64 | None = None) -> F64:
         """Sum of squares of each feature from the products, (m,)."""
@@ -54,9 +68,9 @@ class Covariance(GramAccumulator):
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
         """Bytes that the accumulation of a span holds, by name of the array."""
-        return {**GramAccumulator.held(m, working_dtype), "correction for the means": 2 * 8 * m * m}
+        return {**GramAccumulator.held(m, working_dtype), "correction for the means": 8 * m * m}
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:
         """Bytes that adding up spans holds, by name, without the spans that wait."""
-        return {"Gram matrix": 8 * m * m, "correction for the means": 2 * 8 * m * m}
+        return {"Gram matrix": 8 * m * m, "correction for the means": 8 * m * m}

@@ -33,6 +33,7 @@ from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
 from dpca.numerics.panels import SlabPanel
 from dpca.numerics.sketch import norms
+from dpca.numerics.sparse_lines import StoredLines
 from dpca.settings import MODEL
 from dpca.system.buffers import Buffer
 from dpca.types import F64
@@ -67,12 +68,16 @@ class GramAccumulator:
             self.tally.add(panel)
             yield panel
 
-    def add(self, matrix: NDArray[Any]) -> bool:
+    def add(self, matrix: NDArray[Any] | StoredLines) -> bool:
         """Add P P', where there are several blocks to the lower ones alone; returns whether every sum is exact if P holds integers.
 
         The diagonal decides: by Cauchy and Schwarz no partial sum of an entry exceeds the largest diagonal entry, and
         float32 represents every integer up to 2^24.
         """
+        if isinstance(matrix, StoredLines):
+            for dense in matrix.add_product(self.matrix):
+                self.add(dense)
+            return False
         m = len(matrix)
         side = min(m, BLOCK)
         largest, products = 0.0, self._product.view((side, side), matrix.dtype)

@@ -267,6 +267,8 @@ class Moments:
         lacks = self._join(count, panel)
         exceeds = None if panel.left is None else np.sqrt(count) * panel.left
         self.sketch += panel.sketch
+        if self.centered and exceeds is not None and not panel.centred_sketch:
+            self.sketch -= np.outer(exceeds, exceeds @ self._columns)
         return self._corrected(lacks, exceeds)
 
     def merge(self, other: Self) -> Corrections:
@@ -283,9 +285,8 @@ class Moments:
         """The corrections of the matrix; the sketch is corrected here."""
         if not self.centered:
             return Corrections()
-        for sign, vector in ((1, lacks), (-1, exceeds)):
-            if vector is not None:
-                self.sketch += sign * np.outer(vector, vector @ self._columns)
+        if lacks is not None:
+            self.sketch += np.outer(lacks, lacks @ self._columns)
         return Corrections(lacks, exceeds)
 
     def _join(self, count: int, other: SamplePanel | Moments) -> F64 | None:
