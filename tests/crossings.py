@@ -56,6 +56,14 @@ def counts():
     return (g.poisson(1.0, (ALL, Y * X)) * g.integers(0, 2, (ALL, Y * X))).astype("f8")
 
 
+def few_counts():
+    """Counts of which few are not zero: each feature has one."""
+    values = np.zeros((ALL, Y * X))
+    features = np.arange(Y * X)
+    values[features * 5 % ALL, features] = 1 + features % 4
+    return values
+
+
 def dosages():
     """Copies of an allele that people have."""
     return np.random.default_rng(3).binomial(2, np.linspace(0.2, 0.8, Y * X), (ALL, Y * X)).astype("f8")
@@ -272,6 +280,7 @@ ROWS = {
     "VCF Zarr": Row(vcf_zarr, dosages),
     ".h5ad": Row(anndata_of(lambda x: x), counts),
     ".h5ad, sparse": Row(anndata_of(scipy.sparse.csr_matrix), counts),
+    ".h5ad, few values": Row(anndata_of(scipy.sparse.csc_matrix), few_counts),
     "labels": Row(keys={"model": {"labels": {"uri": "labels.txt"}}}),
     "weights": Row(
         keys=preprocess(weights={"uri": "weights.npy"}),

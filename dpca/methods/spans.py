@@ -6,6 +6,7 @@ These functions do not depend on a scheduler: they take plain values, run anywhe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
     begin = partial(nothing, work.solver, work.plan, work.rules, work.random_columns, work.n_known)
     # H K H removes what is left of the means, and is exact where the sums are exact.
     panels = work.feature_panels(rounded=True, columns=work.random_columns)
-    return _features_added_up(work, begin, panels, span, report, as_lines=True)
+    return _features_added_up(work, begin, panels, span, report)
 
 
 def first_product_of_features(work: Pass, block: F64, span: int, report: Report) -> OfCells:
@@ -44,7 +45,8 @@ def first_product_of_features(work: Pass, block: F64, span: int, report: Report)
     block : Q, (n_samples, l)
     """
     begin = partial(product_with, block, work.plan, work.rules, work.random_columns)
-    return _features_added_up(work, begin, work.feature_panels(columns=work.random_columns), span, report)
+    panels = work.feature_panels(columns=work.random_columns)
+    return _features_added_up(work, begin, panels, span, report)
 
 
 def product_with(block: F64, plan: Plan, rules: Rules, columns: F64) -> Accumulator:
@@ -53,19 +55,13 @@ def product_with(block: F64, plan: Plan, rules: Rules, columns: F64) -> Accumula
 
 
 def _features_added_up(
-    work: Pass,
-    begin: Callable[[], Accumulator],
-    standardizer: FeaturePanels,
-    span: int,
-    report: Report,
-    *,
-    as_lines: bool = False,
+    work: Pass, begin: Callable[[], Accumulator], standardizer: FeaturePanels, span: int, report: Report
 ) -> OfCells:
-    """The sums of a span of features, each of which begins as `begin` returns it; `as_lines` if it takes sparse lines."""
+    """The sums of a span of features, each of which begins as `begin` returns it."""
     plan, counts, sparse = work.plan, Counts(), work.sparse_panels
     sums = dict[Cell, Accumulator]()
     with work.weighing() as weights_of:
-        for tile, slabs in work.read(span, counts, report, as_lines=as_lines):
+        for tile, slabs in work.read(span, counts, report, as_lines=work.solver != "tsqr"):
             found = {name: work.values_of(name, tile) for name in work.writes}
             for slab in slabs:
                 of_slab = {name: work.values_of(name, (slice(0, slab.width),)) for name in found}
@@ -76,7 +72,7 @@ def _features_added_up(
                         sums[cell] = begin()
                     panels: Iterator[FeaturePanel]
                     if slab.lines is not None and (stored := sparse.of_features(slab.lines, own)) is not None:
-                        panels = iter(stored[:1])
+                        panels = iter([stored])
                     else:
                         some = slab.raw
                         if along is not None:
@@ -115,8 +111,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
     """
     accumulator = nothing(work.solver, work.plan, work.rules, work.random_columns, work.n_known)
     # A QR factorization can't remove what a rounded mean left.
-    matrix = work.solver != "tsqr"
-    return _samples_added_up(work, accumulator, fill, matrix, span, report, as_lines=matrix)
+    return _samples_added_up(work, accumulator, fill, work.solver != "tsqr", span, report)
 
 
 def first_product_of_samples(work: Pass, fill: Means | None, block: F64, span: int, report: Report) -> OfCells:
@@ -132,19 +127,12 @@ def first_product_of_samples(work: Pass, fill: Means | None, block: F64, span: i
 
 
 def _samples_added_up(
-    work: Pass,
-    accumulator: Accumulator,
-    fill: Means | None,
-    rounded: bool,
-    span: int,
-    report: Report,
-    *,
-    as_lines: bool = False,
+    work: Pass, accumulator: Accumulator, fill: Means | None, rounded: bool, span: int, report: Report
 ) -> OfCells:
-    """The sum of a span of samples; `as_lines` if it takes sparse lines."""
+    """The sum of a span of samples."""
     standardizer = work.sample_panels(rounded=rounded, columns=work.random_columns, fill=fill)
     sparse = work.sparse_panels
-    for _, slabs in work.read(span, accumulator.tally.counts, report, as_lines=as_lines):
+    for _, slabs in work.read(span, accumulator.tally.counts, report, as_lines=work.solver != "tsqr"):
         for slab in slabs:
             stored = None if slab.lines is None else sparse.of_samples(slab.lines)
             panels = slab.located(standardizer.panels(slab.raw)) if stored is None else iter([stored])
@@ -162,14 +150,20 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
     block : Q, (n_samples, l), in working precision
     """
     found, layout, plan = Product.empty(len(block), block.shape[1]), work.source.layout, work.plan
-    standardizer = None if work.is_affine else work.feature_panels()
+    standardizer, sparse = None if work.is_affine else work.feature_panels(), work.sparse_panels
+    own = block.astype(np.float64)
     assert work.outputs is not None
     with work.weighing() as weights_of:
-        for tile, slabs in work.read(span, found.counts, report):
+        for tile, slabs in work.read(span, found.counts, report, as_lines=True):
             mean, scale, weights = (
                 work.outputs.read_part(of_group(name, work.name), tile) for name in ("mean", "scale", "weights")
             )
             for slab in slabs:
+                if slab.lines is not None:
+                    about, factor = (of_tile[slab.inside].reshape(-1) for of_tile in (mean, weights / scale))
+                    if (part := sparse.known(slab.lines, about, factor)) is not None:
+                        found.add_lines(own, part)
+                        continue
                 if standardizer is None:
                     about, factor = (of_tile[slab.inside].reshape(-1) for of_tile in (mean, weights / scale))
                     gone = np.isnan(about)
@@ -200,9 +194,14 @@ def product_of_samples(
     known = work.is_affine and fill is None and not sketched
     standardizer = work.sample_panels(columns=columns if sketched else None, fill=fill, about=about)
     factor, mean, layout = about.factor[:, None], about.origin + about.offset, work.source.layout
-    own = (factor * block if known else block).astype(work.working_dtype)
-    for _, slabs in work.read(span, found.counts, report):
+    own, sparse = (factor * block if known else block).astype(work.working_dtype), work.sparse_panels
+    for _, slabs in work.read(span, found.counts, report, as_lines=True):
         for slab in slabs:
+            if slab.lines is not None and (part := sparse.about(slab.lines, about)) is not None:
+                if known:  # factors are applied to the block, and to the sum
+                    part = replace(part, factor=np.ones(len(factor)))
+                found.add_lines(factor * block if known else block, part, columns if sketched else None)
+                continue
             if known:
                 rows = KnownRows(slab.raw, work.plan, mean, work.working_dtype, layout.missing_values)
                 found.add(own, rows.width, rows)
@@ -244,8 +243,9 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
             for slab in slabs:
                 mean = means[slab.inside].reshape(-1)
                 of_slab, weights = np.empty((alpha.shape[1], slab.width), stored), weights_of(slab.box)
-                if slab.lines is not None and (found := sparse.of_features(slab.lines, weights)) is not None:
-                    of_slab[...] = measured.add_lines(found[1], alpha, stored)
+                if slab.lines is not None and (panel := sparse.of_features(slab.lines, weights)) is not None:
+                    assert panel.lines is not None
+                    of_slab[...] = measured.add_lines(panel.lines, alpha, stored)
                 else:
                     for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights)):
                         of_slab[:, start:stop] = measured.add(matrix, alpha, stored)

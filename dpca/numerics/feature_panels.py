@@ -394,9 +394,7 @@ class Divided:
     counts: FeatureCounts
 
 
-def divided(
-    rules: Rules, variance: F64, spread: F64, about: Centred, n_samples: int, weights: F64 | None
-) -> Divided:
+def divided(rules: Rules, variance: F64, spread: F64, about: Centred, n_samples: int, weights: F64 | None) -> Divided:
     """The divisors of features by the rules.
 
     Parameters

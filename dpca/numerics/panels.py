@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.sparse_lines import StoredLines
+from dpca.numerics.sparse_lines import Part
 from dpca.types import F64
 
 Convention = Literal["plink2", "smartpca", "snprelate"]
@@ -144,14 +144,15 @@ class SlabPanel:
     start: int
     stop: int
     """The part of the streamed side, as flattened indices within the slab."""
-    matrix: NDArray[Any] | StoredLines
-    """Kept side by this part of the streamed side, (m, stop - start), in working precision, of which either axis may be contiguous; or
-    lines of the streamed side that are not centred."""
+    matrix: NDArray[Any]
+    """Kept side by this part of the streamed side, (m, stop - start), in working precision; either axis may be contiguous."""
     n_missing: int
     integers: bool
     """Whether `matrix` holds integers: it is centred by rounded means, so that products may be exact."""
     sketch: F64
     """X_c X_c' Omega over this part, (m, t), in float64; includes the means that remain in `matrix` if it holds integers."""
+    lines: Part | None = field(default=None, kw_only=True)
+    """In place of `matrix`, which is empty then: the same part as products of sparse lines."""
     n_filled: int = field(default=0, kw_only=True)
     """Missing values in features that are used, which are replaced; of all features where it is not known yet which are."""
 

@@ -30,7 +30,10 @@ STRIP = 2**20
 class Part(Protocol):
     """A part P of X_c, kept side by streamed side, (m, w), that exists only as products."""
 
-    lines: StoredLines
+    @property
+    def lines(self) -> StoredLines:
+        """T, scaled as P is where lines are features."""
+        ...
 
     def into(self, vectors: F64) -> F64:
         """P'V for V, (m, j): (w, j)."""

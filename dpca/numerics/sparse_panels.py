@@ -46,8 +46,8 @@ class SparsePanels:
     def _stored(self, lines: Lines) -> StoredLines | None:
         return stored_lines(lines, self._working_dtype, max(self._plan.panel_width, self._plan.block_width))
 
-    def of_features(self, lines: Lines, weights: F64 | None) -> tuple[FeaturePanel, FeatureLines] | None:
-        """The panel of a slab of features, and the part of X_c that it holds.
+    def of_features(self, lines: Lines, weights: F64 | None) -> FeaturePanel | None:
+        """The panel of a slab of features.
 
         Parameters
         ----------
@@ -74,29 +74,36 @@ class SparsePanels:
         if (~zero & (norm2 > CLOSE * of_samples)).any() or not _clearly(float(of_samples.sum()), n, norm2):
             return None
         of_samples, product = of_zeros(zero, np.maximum(of_samples, 0.0), product - norm2, norm2)
-        return (
-            FeaturePanel(
-                start=0,
-                stop=w,
-                matrix=stored,
-                mean=np.where(found.gone, np.nan, centre),
-                divisor=np.where(found.gone, np.nan, found.divisor),
-                weights=np.where(found.gone, np.nan, given),
-                squares=of_samples,
-                mean_product=product,
-                mean_norm2=norm2,
-                n_missing=0,
-                features=found.counts,
-                absent=None,
-                varies=True,
-                integers=False,
-                sketch=part.back(part.into(self._columns)),
-            ),
-            part,
+        return FeaturePanel(
+            start=0,
+            stop=w,
+            matrix=np.empty((n, 0)),
+            lines=part,
+            mean=np.where(found.gone, np.nan, centre),
+            divisor=np.where(found.gone, np.nan, found.divisor),
+            weights=np.where(found.gone, np.nan, given),
+            squares=of_samples,
+            mean_product=product,
+            mean_norm2=norm2,
+            n_missing=0,
+            features=found.counts,
+            absent=None,
+            varies=True,
+            integers=False,
+            sketch=part.back(part.into(self._columns)),
         )
 
+    def known(self, lines: Lines, mean: F64, factor: F64) -> FeatureLines | None:
+        """The part of X_c that a slab of features is, whose means and factors are known, (w,); NaN for features that are left out."""
+        stored = self._stored(lines)
+        if stored is None:
+            return None
+        gone = np.isnan(mean)
+        stored.matrix.data *= np.repeat(np.where(gone, 0.0, factor), np.diff(stored.matrix.indptr))
+        return FeatureLines(stored, np.where(gone, 0.0, mean * factor))
+
     def of_samples(self, lines: Lines) -> SamplePanel | None:
-        """The panel of a slab of samples, about their own means."""
+        """The panel of a slab of samples, which are not centred: it says their means."""
         stored = self._stored(lines)
         if stored is None:
             return None
@@ -105,11 +112,12 @@ class SparsePanels:
         if cancels(mean, squares, w):
             return None
         centre = mean if self._rules.center else np.zeros(m)
-        part = SampleLines(stored, centre, np.ones(m))
+        part = SampleLines(stored, centre, ones := np.ones(m))
         return SamplePanel(
             start=0,
             stop=w,
-            matrix=stored,
+            matrix=np.empty((m, 0)),
+            lines=SampleLines(stored, np.zeros(m), ones),
             n_missing=0,
             integers=False,
             origin=np.zeros(m),
@@ -127,7 +135,7 @@ class SparsePanels:
         stored = self._stored(lines)
         if stored is None:
             return None
-        used = about.factor != 0
+        used = about.factor != 0  # of others it does not matter
         mean, squares = _moments(_of_columns(stored.matrix), len(lines.ends) - 1)
         if cancels(mean[used], squares[used], len(lines.ends) - 1):
             return None
@@ -167,7 +175,7 @@ def cancels(mean: F64, squares: F64, n_samples: int) -> bool:
 
 def _clearly(squares: float, n_samples: int, norm2: float) -> bool:
     """Whether features vary by more than rounding, and are not all zero."""
-    return squares > n_samples * CONSTANT**2 * norm2
+    return bool(squares > n_samples * CONSTANT**2 * norm2)
 
 
 def _moments(sums: tuple[F64, F64], n: int) -> tuple[F64, F64]:
@@ -177,15 +185,23 @@ def _moments(sums: tuple[F64, F64], n: int) -> tuple[F64, F64]:
     return mean, np.maximum(squares - n * mean**2, 0.0)
 
 
+def _counted(places: NDArray[Any], values: F64, width: int) -> F64:
+    """Sums of the values at each place, (width,)."""
+    found: F64 = np.bincount(places, values, width).astype(
+        np.float64, copy=False
+    )  # of integers where there are no values
+    return found
+
+
 def _of_lines(values: F64, matrix: Any, n_lines: int) -> tuple[F64, F64]:
     """Sums of the values of each line, and of their squares."""
     lines = np.repeat(np.arange(n_lines), np.diff(matrix.indptr))
-    return np.bincount(lines, values, n_lines), np.bincount(lines, values**2, n_lines)
+    return _counted(lines, values, n_lines), _counted(lines, values**2, n_lines)
 
 
 def _of_places(values: F64, matrix: Any, width: int) -> F64:
     """Sums of values over the lines, for each place, (width,)."""
-    return np.bincount(matrix.indices, values, width)
+    return _counted(matrix.indices, values, width)
 
 
 def _of_columns(matrix: Any) -> tuple[F64, F64]:
@@ -195,6 +211,6 @@ def _of_columns(matrix: Any) -> tuple[F64, F64]:
     for start in range(0, n_lines, SUMMED):
         block = slice(*matrix.indptr[[start, min(start + SUMMED, n_lines)]])
         values: NDArray[np.float64] = matrix.data[block]
-        total += np.bincount(matrix.indices[block], values, width)
-        squares += np.bincount(matrix.indices[block], values**2, width)
+        total += _counted(matrix.indices[block], values, width)
+        squares += _counted(matrix.indices[block], values**2, width)
     return total, squares

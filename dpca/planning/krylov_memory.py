@@ -74,6 +74,10 @@ class KrylovMemory(SolverMemory):
         return "orthogonalize" if self.plan.keeps == "samples" else "signs"
 
     @property
+    def _vectors(self) -> int:
+        return max(self.k, self._columns)
+
+    @property
     def _columns(self) -> int:
         """l, the number of columns of the block."""
         return self.model.iteration.columns(self.k, self.m)

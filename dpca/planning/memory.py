@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from dpca.config.model import Model
-from dpca.numerics import backproject, fourth_moments, preprocess
+from dpca.numerics import backproject, fourth_moments, preprocess, sparse_lines
 from dpca.numerics.ladder import Rung
 from dpca.numerics.rotation import Rotating
+from dpca.numerics.sketch import COLUMNS
 from dpca.planning.processes import Sums, Tasks
 from dpca.planning.runplan import HeldArray, RunPlan, Workers
 from dpca.slabs import Plan, extent
@@ -75,7 +76,14 @@ class SolverMemory:
         if self.needs.weights is not None:
             slab = [cut.step for cut in self.plan.slabs] if self.plan.keeps == "samples" else self.plan.feature_shape
             reader = {**reader, **self.needs.weights.held(slab)}
+        if self.needs.source.lines_axis in self.plan.streamed_axes and self.run.only.copy is None:
+            reader |= sparse_lines.held(self.m, self.plan.slab_width, self._vectors + COLUMNS)
         return reader
+
+    @property
+    def _vectors(self) -> int:
+        """The most vectors that a slab is multiplied with."""
+        return self.k
 
     def copying(self) -> Tasks:
         """The tasks of a copy in scratch, if there is one."""

@@ -274,7 +274,7 @@ class Reader(ABC):
         return None
 
     def _tried(self, read: Callable[[Region], T], region: Region) -> T:
-        """What is read of a region, by several attempts where storage fails, while the next one is read ahead."""
+        """The answer of `read` for a region, after several attempts where storage fails; the next region is read ahead."""
 
         def count() -> None:
             self.retries += 1

@@ -80,11 +80,11 @@ class SparseSource(Source):
 
     @classmethod
     def of(cls, matrix: Any) -> SparseSource:
-        """The source of a matrix or array of scipy.sparse; other formats than CSR and CSC are converted to CSR."""
+        """The source of a matrix or array of scipy.sparse, by lines along its longer side, which is the one that is streamed."""
         name = "the sparse matrix"
         if matrix.ndim != 2:
             raise InputError(f"{name}: has shape {matrix.shape}", "Give a matrix of samples by features.")
-        matrix = matrix if matrix.format in ("csr", "csc") else matrix.tocsr()
+        matrix = matrix.tocsr() if matrix.shape[0] >= matrix.shape[1] else matrix.tocsc()
         arrays = (MemorySource(getattr(matrix, part), name=f"{name}, {part}") for part in PARTS)
         return cls(name, Sparse(tuple(map(int, matrix.shape)), f"{matrix.format}_matrix"), arrays)
 

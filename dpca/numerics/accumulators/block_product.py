@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.tallies import Corrections, Counts, Tally
 from dpca.numerics.panels import SlabPanel
+from dpca.numerics.sparse_lines import Part
 from dpca.numerics.weights import mean_of
 from dpca.settings import MODEL
 from dpca.types import F64
@@ -43,16 +44,18 @@ class BlockProduct:
 
     def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
-        block: NDArray[Any] | None = None
         for panel in panels:
             if self.matrix.shape[1]:
-                if block is None:
-                    block = self._block.astype(panel.matrix.dtype)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    product = panel.matrix @ (block.T @ panel.matrix).T
-                self.matrix += finite(product)
+                self.matrix += self._product(panel)
             self._correct(self.tally.add(panel))
             yield panel
+
+    def _product(self, panel: SlabPanel) -> NDArray[Any]:
+        if panel.lines is not None:
+            return panel.lines.back(panel.lines.into(self._block))
+        block = self._block.astype(panel.matrix.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(panel.matrix @ (block.T @ panel.matrix).T)
 
     def close(self) -> Self:
         """End a span."""
@@ -112,6 +115,18 @@ class Product:
         self.sketch += other.sketch
         self.counts.merge(other.counts)
         return self
+
+    def add_lines(self, block: F64, part: Part, sketched: F64 | None = None) -> None:
+        """Add a slab of sparse lines, in float64.
+
+        Parameters
+        ----------
+        block : Q, (m, l)
+        sketched : columns of the sketch, (m, t), if it is added up, too
+        """
+        self.matrix += part.back(part.into(block))
+        if sketched is not None:
+            self.sketch += part.back(part.into(sketched))
 
     def add(
         self, block: NDArray[Any], width: int, rows_of: Callable[[slice], NDArray[Any]], factor: F64 | None = None

@@ -32,7 +32,7 @@ class Covariance(GramAccumulator):
     def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
         for panel in panels:
-            self.exact &= self.add(panel.matrix) and panel.integers
+            self.exact &= self.add_panel(panel)
             self._waiting.append(self.tally.add(panel))
             yield panel
         if len(self._waiting) >= TOGETHER:

@@ -33,7 +33,6 @@ from dpca.numerics.accumulators.factors import Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
 from dpca.numerics.panels import SlabPanel
 from dpca.numerics.sketch import norms
-from dpca.numerics.sparse_lines import StoredLines
 from dpca.settings import MODEL
 from dpca.system.buffers import Buffer
 from dpca.types import F64
@@ -64,20 +63,24 @@ class GramAccumulator:
     def of_slab(self, panels: Iterable[SlabPanel]) -> Iterator[SlabPanel]:
         """Add the panels of a slab; yields each after it is added."""
         for panel in panels:
-            self.exact &= self.add(panel.matrix) and panel.integers
+            self.exact &= self.add_panel(panel)
             self.tally.add(panel)
             yield panel
 
-    def add(self, matrix: NDArray[Any] | StoredLines) -> bool:
+    def add_panel(self, panel: SlabPanel) -> bool:
+        """Add P P' of a panel; returns whether every sum is exact."""
+        if panel.lines is None:
+            return self.add(panel.matrix) and panel.integers
+        for part in panel.lines.lines.add_product(self.matrix):
+            self.add(part)
+        return False
+
+    def add(self, matrix: NDArray[Any]) -> bool:
         """Add P P', where there are several blocks to the lower ones alone; returns whether every sum is exact if P holds integers.
 
         The diagonal decides: by Cauchy and Schwarz no partial sum of an entry exceeds the largest diagonal entry, and
         float32 represents every integer up to 2^24.
         """
-        if isinstance(matrix, StoredLines):
-            for dense in matrix.add_product(self.matrix):
-                self.add(dense)
-            return False
         m = len(matrix)
         side = min(m, BLOCK)
         largest, products = 0.0, self._product.view((side, side), matrix.dtype)
