@@ -31,6 +31,7 @@ from dpca.numerics.preprocess import (
     of_zeros,
     places_of,
     rows_alike,
+    squares_of_rows,
     sums,
 )
 from dpca.types import F64
@@ -132,7 +133,7 @@ class DosagePanels(FeaturePanels):
         combined = self._beside @ block
         combined[0] = level
         products = combined @ block.T
-        squares, mean_norm2 = np.einsum("nf,nf->n", block, block), float(level @ level)
+        squares, mean_norm2 = squares_of_rows(block), float(level @ level)
         squares, mean_product = of_zeros(zero, not_lost(squares, block), products[0], mean_norm2)
         return FeaturePanel(
             start=start,

@@ -22,6 +22,7 @@ from dpca.numerics.preprocess import (
     of_zeros,
     rows_alike,
     scale_of,
+    squares_of_rows,
     sums,
 )
 from dpca.numerics.regression import Fit, Regression
@@ -221,7 +222,7 @@ class FeaturePanels(Standardizer):
                 with np.errstate(over="ignore"):  # the product detects infinite values
                     panel.matrix[:, first:last] = block
                 level = reduced[start + first : start + last]
-                squares, norm2 = np.einsum("nf,nf->n", block, block), float(level @ level)
+                squares, norm2 = squares_of_rows(block), float(level @ level)
                 squares, mean_product = of_zeros(rows_alike(block, -level), squares, block @ level, norm2)
                 panel.squares += squares
                 panel.mean_product += mean_product
@@ -347,12 +348,12 @@ class FeaturePanels(Standardizer):
     @staticmethod
     def _squares(block: F64, remaining: F64, integers: bool) -> F64:
         """Squared norms of the samples of a block less the remaining means, (n_samples,)."""
-        squares: F64 = np.einsum("nf,nf->n", block, block)
+        squares: F64 = squares_of_rows(block)
         if integers:
             squares -= 2 * (block @ remaining) - float(remaining @ remaining)
         elif len(block) * float(remaining @ remaining) > LEFT * float(squares.sum()):
             block -= remaining  # in place: products of large constants would hold only the remaining means
-            squares = np.einsum("nf,nf->n", block, block)
+            squares = squares_of_rows(block)
         return squares
 
     def _scaled(

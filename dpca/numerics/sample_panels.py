@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.panels import About, Means, SamplePanel
-from dpca.numerics.preprocess import NotFinite, Standardizer, not_lost, sums
+from dpca.numerics.preprocess import NotFinite, Standardizer, not_lost, squares_of_rows, sums
 from dpca.types import F64
 
 
@@ -97,7 +97,7 @@ class SamplePanels(Standardizer):
             # In two steps: a mean that is rounded once may be off by more than the differences between close values.
             block -= rounded[:, None]
             block *= about.factor[:, None]
-            squares += not_lost(np.einsum("mw,mw->m", block, block), block)
+            squares += not_lost(squares_of_rows(block), block)
             if self._about is None and not self._rules.center:
                 block += rounded[:, None]
                 block += about.origin[:, None]
