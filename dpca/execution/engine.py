@@ -479,29 +479,32 @@ def fold(
     total : the sum to add to
     window : how many calls may be submitted and not added up yet, now
     watch : the longest time without a result; none if None
-    look_seconds : how often to check on pending calls, besides when one finishes
+    look_seconds : how often to check on all pending calls; on one that finishes at once
     """
-    watch, to_come = watch or Watch(), iter(numbers)
-    pending: deque[tuple[int, Future]] = deque()
-    done: SimpleQueue[None] = SimpleQueue()  # one entry for each finished call
+    watch, to_come, looked = watch or Watch(), iter(numbers), Watch(look_seconds)
+    pending: dict[int, Future] = {}
+    """In the order of their numbers."""
+    done: SimpleQueue[int] = SimpleQueue()  # one entry for each finished call
 
-    def submitted(number: int) -> tuple[int, Future]:
-        future = calls.submit(number)
-        future.add_done_callback(lambda _: done.put(None))
-        return number, future
+    def submit(number: int) -> None:
+        pending[number] = future = calls.submit(number)
+        future.add_done_callback(lambda _: done.put(number))
 
     def fill() -> None:
-        pending.extend(map(submitted, islice(to_come, max(0, max(1, window()) - len(pending)))))
+        for number in islice(to_come, max(0, max(1, window()) - len(pending))):
+            submit(number)
 
     def add_oldest(total: T) -> T:
+        oldest = next(iter(pending))
         while True:
-            while not pending[0][1].done():
-                with suppress(Empty):
-                    done.get(timeout=look_seconds if watch.left is None else min(watch.left, look_seconds))
-                look()
-            raise_failures()
+            while not pending[oldest].done():
+                check_stopped()
+                seconds = look_seconds if watch.left is None else min(watch.left, look_seconds)
+                if not heard(seconds) or looked.left == 0.0:
+                    look()
+            heard(0.0)
             try:
-                results = [pending[0][1].result(timeout=look_seconds)]
+                results = [pending[oldest].result(timeout=look_seconds)]
             except TimeoutError:
                 # On a cluster a finished result is lost if the worker that holds it dies: it is computed again.
                 look()
@@ -510,28 +513,44 @@ def fold(
                 raise_failures()  # it was lost, and failed when it was computed again
                 raise
             watch.rewind()
-            pending.popleft()
+            del pending[oldest]
             # No name keeps the added result in memory while the next one is awaited.
             return calls.add(total, results.pop())
 
+    def heard(seconds: float) -> bool:
+        """Whether a call has finished within so many seconds; only calls that have are looked at, since a thousand may be under way."""
+        found = False
+        with suppress(Empty):
+            while True:
+                number = done.get_nowait() if found or not seconds else done.get(timeout=seconds)
+                found = True
+                future = pending.get(number)
+                if future is not None and future.done() and future.exception() is not None:
+                    raise_failures()
+        return found
+
     def look() -> None:
+        looked.rewind()
         check_stopped()
         raise_failures()
         calls.look()
-        for position in calls.stuck([future for _, future in pending]):
-            number, before = pending[position]
-            pending[position] = submitted(number)
+        numbers = list(pending)
+        for position in calls.stuck(list(pending.values())):
+            before = pending[numbers[position]]
+            submit(numbers[position])
             before.cancel()
         fill()
         if watch.left == 0.0:
-            raise calls.stalled(pending[0][0])
+            raise calls.stalled(numbers[0])
 
     def raise_failures() -> None:
-        for number, future in pending:
+        for number, future in pending.items():
             error = future.exception() if future.done() else None
             if error is not None:
                 beside = [
-                    other for other, its in pending if other != number and not (its.done() and its.exception() is None)
+                    other
+                    for other, its in pending.items()
+                    if other != number and not (its.done() and its.exception() is None)
                 ]
                 raise calls.explain(number, error, beside)
 

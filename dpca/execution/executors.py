@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from dpca.errors import Cancelled, ClusterError, DpcaError, NotSeenError, StorageError
 from dpca.execution.engine import Session, TaskExecutor
@@ -44,6 +45,8 @@ SHARE = 0.6
 """Share of a worker's memory limit that spans may take: there Dask begins to spill by default, at 80 % it pauses a worker, at 95 % it ends it."""
 BELOW = 0.9
 """Share of the limit at which a worker is paused or ended that spans may take, where that is set lower."""
+REPORTS = 100
+"""Reports of all tasks together in a second, at most: a thousand workers that told of each slab would keep a scheduler busy."""
 LATE_SECONDS = 2.0
 """How late the event of a task that was cancelled may come."""
 ASKED_VERSION = "__import__('dpca').__version__"
@@ -85,12 +88,12 @@ class Threads(TaskExecutor):
                 raise Cancelled("stopped: the run ended before this span did")
             progress(n_bytes)
 
-        pool, submitted = ThreadPoolExecutor(n_tasks, THREADS, reuse_memory), list[Any]()
+        pool, submitted = ThreadPoolExecutor(n_tasks, THREADS, reuse_memory), WeakSet[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-            submitted[:] = [future for future in submitted if not future.done()]
-            submitted.append(pool.submit(function, *arguments, report))
-            return submitted[-1]
+            future = pool.submit(function, *arguments, report)
+            submitted.add(future)
+            return future
 
         try:
             yield Session(submit, share=lambda value: value)
@@ -348,13 +351,13 @@ class Distributed(TaskExecutor):
 
     @contextmanager
     def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
-        topic, submitted = self._new_name(), list[Any]()
+        # Dask keeps a result as long as its future lives: those that were added up are let go of.
+        topic, submitted = self._new_name(), WeakSet[Any]()
+        seconds = n_tasks / REPORTS
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-            # Dask keeps a result as long as its future lives: release those that were added up.
-            submitted[:] = [future for future in submitted if not future.done()]
-            future = self.client.submit(_on_worker, function, *arguments, TopicReport(topic), pure=False)
-            submitted.append(future)
+            future = self.client.submit(on_worker, function, *arguments, TopicReport(topic, seconds), pure=False)
+            submitted.add(future)
             lists = (one for one in arguments if isinstance(one, list))
             self._inputs |= {block.key: block for one in lists for block in one if hasattr(block, "status")}
             return future
@@ -374,7 +377,7 @@ class Distributed(TaskExecutor):
             self._inputs.clear()
             if self.client.status == "running":  # a lost scheduler has nothing left to clean up
                 with suppress(OSError, TimeoutError, CancelledError):
-                    self.client.cancel(submitted)
+                    self.client.cancel(list(submitted))
                     self.client.unsubscribe_topic(topic)
                     self.client.run_on_scheduler(_forget)
 
@@ -472,14 +475,16 @@ def _itself(value: T) -> T:
     return value
 
 
-def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
+def on_worker(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function; an error about files says which worker has it, since others may see them."""
     from distributed import get_worker
 
     here = f"worker {get_worker().address} on {socket.gethostname()}"
     mount = "Mount the place on every host, by the same path, or give data that all workers see."
     try:
-        return function(*arguments)
+        result = function(*arguments)
+        arguments[-1].told()
+        return result
     except StorageError as error:
         raise error.saying(f"{here}: {error.marked_message}") from error
     except DpcaError as error:
@@ -495,10 +500,16 @@ def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
 
 
 class TopicReport:
-    """A report from a worker to the client, through the scheduler's events. It stops a task that nobody waits for any more."""
+    """A report from a worker to the client, through the scheduler's events. It stops a task that nobody waits for any more.
 
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
+    Parameters
+    ----------
+    seconds : the least time between two events of a task: the scheduler and the client take a millisecond for each
+    """
+
+    def __init__(self, topic: str, seconds: float = 0.0) -> None:
+        self._topic, self._seconds = topic, seconds
+        self._told, self._untold = -math.inf, 0
 
     def __call__(self, n_bytes: int) -> None:
         from distributed import get_worker
@@ -507,4 +518,13 @@ class TopicReport:
         task = worker.state.tasks.get(worker.get_current_task())
         if task is None or task.state == "cancelled":
             raise Cancelled("stopped: the run ended before this span did")
-        worker.log_event(self._topic, n_bytes)
+        self._untold += n_bytes
+        if time.monotonic() - self._told >= self._seconds:
+            self.told()
+
+    def told(self) -> None:
+        """Tell what has not been told yet."""
+        from distributed import get_worker
+
+        get_worker().log_event(self._topic, self._untold)
+        self._told, self._untold = time.monotonic(), 0

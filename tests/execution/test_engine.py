@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpca.errors import ClusterError, DataError
 from dpca.execution.engine import Calls, Session, Watch, fold
-from dpca.execution.executors import Distributed, Threads
+from dpca.execution.executors import Distributed, Threads, TopicReport, on_worker
 from dpca.methods.passes import Pass
 from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.panels import Rules
@@ -135,6 +135,42 @@ def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
     futures[2].set_exception(KeyError("third"))
     with pytest.raises(KeyError, match="third"):
         fold(Adding(*futures), range(3), 0, lambda: 3)
+
+
+def test_a_call_is_looked_at_a_few_times_however_many_are_under_way():
+    """The oldest of a thousand ends last."""
+    looks = []
+
+    class Looked(Future):
+        def done(self):
+            looks.append(self)
+            return super().done()
+
+    n = 1000
+    futures = [Looked() for _ in range(n)]
+
+    class Ending(Adding):
+        def submit(self, number):
+            if number == n - 1:
+                for future in reversed(futures):
+                    future.set_result(1)
+            return super().submit(number)
+
+    assert fold(Ending(*futures), range(n), 0, lambda: n) == n
+    assert len(looks) < 5 * n
+
+
+def test_a_worker_tells_of_many_slabs_at_a_time_and_of_all_in_the_end(client):
+    def task(count, report):
+        for _ in range(count):
+            report(3)
+
+    for seconds, most in ((60.0, 2), (0.0, 501)):
+        topic = f"dpca/{client.id}/{seconds}"
+        client.submit(on_worker, task, 500, TopicReport(topic, seconds), pure=False).result()
+        told = [count for _, count in client.get_events(topic)]
+        assert sum(told) == 1500
+        assert len(told) <= most
 
 
 def test_a_signal_that_comes_while_python_ignores_errors_is_not_lost(monkeypatch):
