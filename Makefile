@@ -8,7 +8,7 @@ EXAMPLES ?= 80
 # Byte code is kept whatever the shell says: each of the hundreds of processes that tests start would compile dpca anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test crossings long clusters looks docs peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
+.PHONY: demo test crossings long clusters looks docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -54,9 +54,10 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
 
-## cells: 200,000 cells by 2000 genes, sparse, dpca beside scanpy (five minutes; 3 GB of memory, 0.3 GB of disk)
+## cells: 200,000 cells by 2000 genes, sparse, dpca beside scanpy, and the same with fewer values (five minutes; 3 GB of memory, 0.4 GB of disk)
 cells: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.cells
+	$(BIN)/python -m workflows.benchmarks.cells --depth 0.2
 
 ## curves: time and memory against features, samples and workers, as tables and a figure (five minutes; 8 GB of disk)
 curves: $(VENV)/.benchmarks
@@ -69,6 +70,11 @@ latency: $(READY)
 ## graph: what reaches a scheduler, of arrays of up to a million chunks (three minutes)
 graph: $(READY)
 	$(BIN)/python -m workflows.benchmarks.graph
+
+## workers: what a span costs the scheduler and the client of 1,000 workers, which sleep (five minutes; 3 GB of memory)
+workers: $(READY)
+	$(BIN)/python -m workflows.benchmarks.workers --workers 1000 --spans 2048 --seconds 20
+	$(BIN)/python -m workflows.benchmarks.workers --workers 100 --spans 1024 --seconds 4 --late 30 --windows 100 200 400 800
 
 ## shells: concentric shells in 100,000 dimensions, by kernels, and a picture of them (a minute; 240 MB of disk)
 shells: $(VENV)/.figures

@@ -1,5 +1,6 @@
 """A command, watched: how long it takes and how much private memory its processes hold."""
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ class Watched:
     peak_bytes: int
     said: str
     code: int
+    cpu_seconds: float
+    """Of its processes together, in the system, too."""
 
 
 def private_bytes(root: psutil.Process) -> int:
@@ -34,9 +37,14 @@ def private_bytes(root: psutil.Process) -> int:
     return 1024 * total
 
 
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def watch(command: list[str], limit_seconds: float | None = None, limit_bytes: int | None = None) -> Watched:
     """Run a command to its end, or until it takes more than it may; private memory is sampled 20 times a second."""
-    began, peak = time.perf_counter(), 0
+    began, cpu, peak = time.perf_counter(), _cpu_of_children(), 0
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
         while process.poll() is None:
@@ -52,7 +60,7 @@ def watch(command: list[str], limit_seconds: float | None = None, limit_bytes: i
         code = process.wait()
         seconds = time.perf_counter() - began
         said.seek(0)
-        return Watched(seconds, peak, said.read(), code)
+        return Watched(seconds, peak, said.read(), code, _cpu_of_children() - cpu)
 
 
 def watched(command: list[str]) -> tuple[float, int]:

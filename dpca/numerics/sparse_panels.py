@@ -158,9 +158,9 @@ def stored_lines(lines: Lines, dtype: np.dtype[Any], panel_width: int) -> Stored
 
     values = lines.values.astype(np.float64)
     matrix = scipy.sparse.csr_array((values, lines.places, lines.ends), shape=lines.shape)
-    if not matrix.has_canonical_format:
+    if not matrix.has_canonical_format or not matrix.data.all():
+        matrix = matrix.copy()  # places are those of the lines
         matrix.sum_duplicates()
-    if not matrix.data.all():
         matrix.eliminate_zeros()
     low, high = np.abs(matrix.data).min(initial=1.0), np.abs(matrix.data).max(initial=1.0)
     if not SMALLEST <= low <= high <= (LARGEST if lines.values.dtype.kind == "f" else LARGEST_INTEGER - 1):

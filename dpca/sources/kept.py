@@ -41,12 +41,21 @@ class Slabs:
         self._reading = self._keeping = 0.0
         self._bytes = 0
         self._found: dict[tuple[tuple[int, int], ...], tuple[NDArray[Any], int]] = {}
+        self._lines: dict[tuple[tuple[int, int], ...], tuple[Lines, int]] = {}
         self._free: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._lock = threading.Lock()
 
     def get(self, region: Region) -> tuple[NDArray[Any], int] | None:
         """The values of a region, and how many absent chunks were met when they were read; None if they are not kept."""
         return self._found.get(_key(region))
+
+    def lines_of(self, region: Region) -> tuple[Lines, int] | None:
+        """The lines of a sparse matrix in a region, and how many absent chunks were met; None if they are not kept."""
+        return self._lines.get(_key(region))
+
+    def keep_lines(self, region: Region, lines: Lines, absent_chunks: int) -> tuple[Lines, int]:
+        """Keep lines, which are in memory of their own and take less than the region would if it were dense."""
+        return self._lines.setdefault(_key(region), (lines, absent_chunks))
 
     def keep(self, region: Region, values: NDArray[Any], read_seconds: float, absent_chunks: int = 0) -> NDArray[Any]:
         """Keep a copy of values that took `read_seconds` to read, and return it; or return the values, without keeping them.
@@ -135,12 +144,18 @@ class _KeptReader(Reader):
         return kept
 
     def read_lines(self, region: Region) -> Lines | None:
-        """Lines of a sparse matrix are read again by each pass: dense ones would take more memory than the matrix."""
-        before = self._reader.absent_chunks
-        found = self._reader.read_lines(region)
-        self.absent_chunks += self._reader.absent_chunks - before
-        self.retries, self.bytes_read = self._reader.retries, self._reader.bytes_read
-        return found
+        found = self._slabs.lines_of(region)
+        if found is None and self._slabs.get(region) is None:
+            before = self._reader.absent_chunks
+            lines = self._reader.read_lines(region)
+            self.retries, self.bytes_read = self._reader.retries, self._reader.bytes_read
+            if lines is None:
+                return None
+            found = self._slabs.keep_lines(region, lines, self._reader.absent_chunks - before)
+        if found is None:
+            return None
+        self.absent_chunks += found[1]
+        return found[0]
 
     def will_read(self, regions: Iterable[Region]) -> None:
         self._reader.will_read(region for region in regions if self._slabs.get(region) is None)

@@ -16,7 +16,7 @@ FEW = 8
 class Lines:
     """Lines of a region along its axis `axis`, which are its rows or its columns; the other side is `width` long.
 
-    The arrays may be written to, and stay valid when more is read.
+    The arrays stay valid when more is read, and must not be written to.
     """
 
     values: NDArray[Any]

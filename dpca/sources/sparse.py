@@ -1,11 +1,12 @@
-"""Sparse matrices by rows (CSR) or by columns (CSC), of HDF5, Zarr or scipy: a slab at a time is made dense.
+"""Sparse matrices by rows (CSR) or by columns (CSC), of HDF5, Zarr or scipy: read slab by slab, as lines or dense.
 
 The values of such a matrix lie line after line (row or column) in `data`, with their places along the line in `indices`;
 `indptr` says where each line begins. Each of the three is a source of one axis, so that whatever reads
 arrays of a format (its checks of chunks, its retries) reads sparse matrices of it. A line is a chunk of the layout, so the
 other side of the matrix can only be streamed from a copy in scratch (`dpca.planning.rechunk`).
 
-Within a task, a stored chunk that two slabs share is read once; a chunk that two tasks share is read by both.
+Where values are few, passes take the lines of a slab as they are stored (`dpca.sources.lines`); else, and in whatever wants an array, the slab is
+made dense. Within a task, a stored chunk that two slabs share is read once; a chunk that two tasks share is read by both.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 
 from dpca import PCA, KernelPCA
 from dpca import slabs as dpca_slabs
 from dpca.planning import search
-from dpca.sources import open_source
+from dpca.sources import as_source, open_source
 from dpca.sources.kept import KeptSource, Slabs
 from tests.commands.calls import dpca
 from tests.stores import bits, counted, random_array
@@ -32,6 +33,26 @@ def test_regions_are_lent_again_and_counted_once():
     with source.restrict(regions[1]).open() as reader:
         assert reader.read(regions[1]) is first[1]
         assert reader.bytes_read == 0
+
+
+def test_lines_of_a_sparse_matrix_are_lent_again_and_counted_once():
+    few, many = (
+        scipy.sparse.random_array((40, 60), density=share, rng=np.random.default_rng(0)) for share in (0.05, 0.5)
+    )
+    for x, as_lines in ((few.tocsc(), True), (many.tocsc(), False)):
+        source, region = KeptSource(as_source(x)), (slice(0, 40), slice(10, 40))
+        for _ in range(2):
+            with source.restrict(region).open() as reader:
+                lines = reader.read_lines(region)
+                assert (lines is not None) == as_lines
+                values = (
+                    reader.read(region)
+                    if lines is None
+                    else scipy.sparse.csr_array((lines.values, lines.places, lines.ends), lines.shape).toarray().T
+                )
+                np.testing.assert_array_equal(values, x.toarray()[region])
+                counted_bytes = reader.bytes_read
+        assert counted_bytes == 0
 
 
 def test_what_takes_longer_to_keep_than_to_read_is_not_kept():

@@ -164,7 +164,7 @@ def measure(work: Asleep, n_workers: int, window: int | None) -> list[str]:
         after = cpu(me), cpu(scheduler), travelled(), private_bytes(scheduler)
         assert found.bytes_read == work.n_spans * work.slabs * SLAB_BYTES
         spent = [late - early for early, late in zip(before, after, strict=True)]
-        least = work.seconds * -(-work.n_spans // n_workers) + work.late
+        least = max(work.seconds * -(-work.n_spans // n_workers), work.seconds + work.late)
         return [
             f"{n_workers:,}",
             f"{concurrency.window:,}",
