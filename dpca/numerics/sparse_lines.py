@@ -21,6 +21,8 @@ from dpca.types import F64
 
 PAYS = {4: 256, 8: 128}
 """Multiplications of a dense product in the time of one of a sparse product, by size of the dense values (measured: 210, 105)."""
+OVERHEAD = {4: 700, 8: 350}
+"""Lines of a dense product in the time that adding a sparse one to the matrix takes (measured)."""
 STEPS = 8
 """The triangle of a sparse product is made of so many strips: 9 / 16 of the whole product's multiplications."""
 STRIP = 2**20
@@ -61,8 +63,8 @@ class StoredLines:
         A part is valid until the next one.
         """
         w, m = self.matrix.shape
-        per_line = np.diff(self.matrix.indptr).astype(np.float64)
-        if PAYS[self.dtype.itemsize] * float(per_line @ per_line) < float(w) * m * m:
+        per_line, size = np.diff(self.matrix.indptr).astype(np.float64), self.dtype.itemsize
+        if PAYS[size] * float(per_line @ per_line) < float(w - OVERHEAD[size]) * m * m:
             _add_triangle(self.matrix, total)
             return
         for start in range(0, w, self.panel_width):

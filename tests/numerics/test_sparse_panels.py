@@ -57,9 +57,9 @@ def errors_of(found, x_c, k=K):
 
 
 SHAPES = {
-    "gram_eigh": ((60, 200), (90, 130)),
-    "covariance_eigh": ((300, 40), (130, 90)),
-    "block_krylov": ((60, 200), (300, 40)),
+    "gram_eigh": ((40, 1200), (90, 130)),
+    "covariance_eigh": ((1200, 40), (130, 90)),
+    "block_krylov": ((40, 1200), (1200, 40)),
 }
 """Lines lie along the longer side, which is the one that is streamed."""
 
@@ -73,6 +73,12 @@ def fits(solver, shape, share, dtype, center, scale, seed, source_of=SparseSourc
         return None
     source, rules = source_of(scipy.sparse.csr_array(x)), Rules(center=center, scale=scale)
     return decompose_array(source, k, rules=rules, solver=solver, **how), x_c
+
+
+def first_fit(solver, share, center, scale, source_of=SparseSource.of):
+    """The first of some data whose answer is the only one."""
+    made = (fits(solver, SHAPES[solver][0], share, "f4", center, scale, seed, source_of) for seed in range(20))
+    return next(one for one in made if one is not None)
 
 
 @given(st.data())
@@ -121,7 +127,7 @@ class LinesAlone(SparseSource):
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("scale", ["none", "std"])
 def test_no_pass_makes_few_values_dense(solver, center, scale):
-    found, x_c = fits(solver, SHAPES[solver][0], 0.05, "f4", center, scale, 1, LinesAlone.of)
+    found, x_c = first_fit(solver, 0.05, center, scale, LinesAlone.of)
     value, outside, misfit = errors_of(found, x_c)
     assert max(value, misfit) <= 1e-6
     assert outside <= 1e-5
@@ -129,7 +135,7 @@ def test_no_pass_makes_few_values_dense(solver, center, scale):
 
 @pytest.mark.parametrize("solver", ["gram_eigh", "covariance_eigh"])
 def test_products_of_few_values_are_in_double_precision(solver):
-    found, x_c = fits(solver, SHAPES[solver][0], 0.02, "f4", True, "none", 3)
+    found, x_c = first_fit(solver, 0.02, True, "none")
     assert errors_of(found, x_c)[0] <= ROUNDING
     assert min(component["digits"] for component in found.certificate["components"]) > 12
 
@@ -137,7 +143,7 @@ def test_products_of_few_values_are_in_double_precision(solver):
 @pytest.mark.parametrize("m", [7, 8, 41])
 @pytest.mark.parametrize(("share", "dtype"), [(0.03, "f4"), (0.03, "f8"), (0.9, "f8")])
 def test_a_product_is_that_of_the_dense_matrix_whichever_way_it_is_computed(m, share, dtype):
-    x = few(np.random.default_rng(m), (150, m), share / 2) if share < 0.1 else np.ones((150, m), "f4")
+    x = few(np.random.default_rng(m), (1500, m), share / 2) if share < 0.1 else np.ones((1500, m), "f4")
     lines = StoredLines(scipy.sparse.csr_array(x.astype("f8")), np.dtype(dtype), 64)
     total = np.ones((m, m))
     parts = [part.copy() for part in lines.add_product(total)]

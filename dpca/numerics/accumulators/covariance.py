@@ -68,7 +68,8 @@ class Covariance(GramAccumulator):
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
         """Bytes that the accumulation of a span holds, by name of the array."""
-        return {**GramAccumulator.held(m, working_dtype), "correction for the means": 8 * m * m}
+        vectors = 4 * 8 * TOGETHER * m
+        return {**GramAccumulator.held(m, working_dtype), "correction for the means": 8 * m * m + vectors}
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:
