@@ -62,7 +62,7 @@ def decode_rate(case: Case, data: Path, seconds: float) -> float:
         slab = [np.empty((case.samples, case.chunks[1]), case.dtype) for _ in range(n_threads)]
 
         def read(thread: int, count: int) -> float:
-            start = (thread + count * n_threads) % columns * case.chunks[1]
+            start = (thread + count * n_threads) % grid[1] * case.chunks[1]
             file["x"].read_direct(slab[thread], np.s_[:, start : start + case.chunks[1]])
             return slab[thread].nbytes
 

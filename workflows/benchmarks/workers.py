@@ -29,6 +29,9 @@ from distributed import Client, Worker
 from dpca.execution.executors import Distributed
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Runner, Stage, Together, Work
+from dpca.numerics.accumulators.gram import GramAccumulator
+from dpca.numerics.accumulators.tallies import FeatureTally
+from dpca.numerics.sketch import COLUMNS
 from dpca.planning.runplan import MANY, TOGETHER, Concurrency
 from dpca.store.ledger import Ledger
 from workflows.watch import private_bytes
@@ -42,6 +45,8 @@ QUIET = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "5s",
 }
 """Settings of workers that look at themselves seldom: a thousand that share two cores would do nothing else."""
+LARGE = 4000
+"""Samples whose parts are written to a ledger and read."""
 KEPT = 2**62
 """Data so large that the ledger keeps all parts."""
 
@@ -178,6 +183,21 @@ def measure(work: Asleep, n_workers: int, window: int | None) -> list[str]:
         ]
 
 
+def of_ledger(n: int) -> str:
+    """What a part of a pass over n samples takes in the ledger, in a sentence."""
+    part = GramAccumulator.empty(n, FeatureTally.empty(n, COLUMNS))
+    part.matrix += np.arange(n) + np.arange(n)[:, None]
+    with tempfile.TemporaryDirectory() as place:
+        checkpoint = Ledger(Path(place), "a run", KEPT, print).checkpoint("parts")
+        moments = [time.perf_counter()]
+        for step in (lambda: checkpoint.keep(0, part), lambda: checkpoint.load(0, part), lambda: part.merge(part)):
+            step()
+            moments.append(time.perf_counter())
+        size = sum(path.stat().st_size for path in Path(checkpoint.directory).iterdir())
+    write, read, add = np.diff(moments)
+    return f"a part of n = {n:,} is {size / 1e6:.0f} MB, written in {write:.2f} s, read in {read:.2f} s, added in {add:.2f} s"
+
+
 HEADING = [
     "workers",
     "window",
@@ -207,6 +227,7 @@ def main() -> None:
     if given.scheduler:
         asyncio.run(live(given.scheduler, given.workers, given.place))
         return
+    print(of_ledger(LARGE), end="\n\n", flush=True)
     print("| " + " | ".join(HEADING) + " |")
     print("| " + " | ".join(["---"] * len(HEADING)) + " |")
     for window in given.windows:
