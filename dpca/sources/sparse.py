@@ -220,7 +220,7 @@ class _SparseReader(Reader):
             if most < 0:
                 return None
             for columns, some, first, counts in self._some(stored, ends, across):
-                values.append(some)
+                values.append(some.copy())  # lent until the next read
                 places.append((columns - across.start).astype(np.int32))
                 numbers.append((place + first, counts))
         ends = np.zeros(region[self._lines].stop - region[self._lines].start + 1, np.int32)

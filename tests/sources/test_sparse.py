@@ -123,6 +123,32 @@ def test_the_values_of_a_line_need_not_fit_a_block(block, monkeypatch):
     np.testing.assert_array_equal(read(as_source(scipy.sparse.csr_array(x)), (slice(0, 3), slice(0, 1000))), x)
 
 
+@pytest.mark.parametrize("storage", ["x.h5", "x.zarr", "scipy"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])
+def test_lines_are_those_of_the_dense_matrix_however_many_blocks_they_are_read_in(storage, kind, dtype, monkeypatch):
+    monkeypatch.setattr(sparse, "BLOCK", 16)
+    shape, rng = (90, 70), np.random.default_rng(0)
+    x = random_matrix(rng, shape, 0.06, dtype)
+    chosen = Selection(1, shape[1], np.flatnonzero(rng.random(shape[1]) < 0.7), "chosen")
+    if storage == "scipy":
+        whole = as_source(scipy.sparse.csr_array(x))
+    else:
+        whole = write(storage, parts_of(x, kind), shape, kind, {"data": 5, "indices": 7, "indptr": 9})
+    for source, values in ((whole, x), (whole.choose(chosen), x[:, chosen.positions])):
+        regions = [(slice(0, 90), slice(0, 40)), (slice(20, 60), slice(5, 45)), (slice(60, 61), slice(40, 49))]
+        with source.open() as reader:
+            found = [reader.read_lines(region) for region in regions]
+            assert reader.bytes_read == sum(
+                values[region].nbytes for region, lines in zip(regions, found, strict=True) if lines
+            )
+        assert found[0] is not None
+        for region, lines in zip(regions, found, strict=True):
+            if lines is not None:
+                made = scipy.sparse.csr_array((lines.values, lines.places, lines.ends), lines.shape).toarray()
+                np.testing.assert_array_equal(made if source.lines_axis == 0 else made.T, values[region])
+
+
 @pytest.fixture(scope="module")
 def x():
     return random_matrix(np.random.default_rng(0), (200, 30), 0.3, "f4")
