@@ -4,7 +4,7 @@ Lines are those of the streamed side, T, (w, m): samples, or features, by the ke
 T' less the means that belong there; it exists only as products P'V = T V - 1 (m'V) and P U = T'U - m (1'U), or with the means of lines.
 
 T'T by products of sparse matrices (Gustavson, ACM TOMS 4, 1978) takes sum r_i^2 multiplications for r_i values in line i, a triangle half of
-them; each takes as long as hundreds of those of a dense product in BLAS. So where values are not few, parts of T are made dense, and BLAS
+them; each takes as long as a hundred of those of a dense product in BLAS. So where values are not few, parts of T are made dense, and BLAS
 multiplies.
 """
 
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from dpca.types import F64
 
-PAYS = {4: 256, 8: 128}
-"""Multiplications of a dense product in the time of one of a sparse product, by size of the dense values (measured: 210, 105)."""
-OVERHEAD = {4: 700, 8: 350}
+PAYS = {4: 120, 8: 60}
+"""Multiplications of a dense product in the time of one of a sparse product, by size of the dense values (measured)."""
+OVERHEAD = {4: 800, 8: 400}
 """Lines of a dense product in the time that adding a sparse one to the matrix takes (measured)."""
 STEPS = 8
 """The triangle of a sparse product is made of so many strips: 9 / 16 of the whole product's multiplications."""
