@@ -483,7 +483,7 @@ def on_worker(function: Callable[..., T], *arguments: Any) -> T:
     mount = "Mount the place on every host, by the same path, or give data that all workers see."
     try:
         result = function(*arguments)
-        arguments[-1].told()
+        arguments[-1].end()
         return result
     except StorageError as error:
         raise error.saying(f"{here}: {error.marked_message}") from error
@@ -520,10 +520,14 @@ class TopicReport:
             raise Cancelled("stopped: the run ended before this span did")
         self._untold += n_bytes
         if time.monotonic() - self._told >= self._seconds:
-            self.told()
+            self._tell()
 
-    def told(self) -> None:
-        """Tell what has not been told yet."""
+    def end(self) -> None:
+        """Tell what has not been told yet, if anything."""
+        if self._untold:
+            self._tell()
+
+    def _tell(self) -> None:
         from distributed import get_worker
 
         get_worker().log_event(self._topic, self._untold)
