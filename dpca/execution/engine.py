@@ -482,8 +482,7 @@ def fold(
     look_seconds : how often to check on all pending calls; on one that finishes at once
     """
     watch, to_come, looked = watch or Watch(), iter(numbers), Watch(look_seconds)
-    pending: dict[int, Future] = {}
-    """In the order of their numbers."""
+    pending: dict[int, Future] = {}  # in the order of their numbers
     done: SimpleQueue[int] = SimpleQueue()  # one entry for each finished call
 
     def submit(number: int) -> None:

@@ -282,10 +282,9 @@ class Pass(Work):
             and needs_stored_alone(self.rules)
         )
 
-    @property
-    def sparse_panels(self) -> SparsePanels:
-        """Preprocessing of lines."""
-        return SparsePanels(self.plan, self.rules, self.working_dtype, self.random_columns)
+    def sparse_panels(self, *, columns: F64 | None = None) -> SparsePanels:
+        """Preprocessing of lines; `columns` as in SparsePanels."""
+        return SparsePanels(self.plan, self.rules, self.working_dtype, columns)
 
     @property
     def _narrow(self) -> bool:

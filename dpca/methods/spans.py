@@ -58,7 +58,7 @@ def _features_added_up(
     work: Pass, begin: Callable[[], Accumulator], standardizer: FeaturePanels, span: int, report: Report
 ) -> OfCells:
     """The sums of a span of features, each of which begins as `begin` returns it."""
-    plan, counts, sparse = work.plan, Counts(), work.sparse_panels
+    plan, counts, sparse = work.plan, Counts(), work.sparse_panels(columns=work.random_columns)
     sums = dict[Cell, Accumulator]()
     with work.weighing() as weights_of:
         for tile, slabs in work.read(span, counts, report, as_lines=work.solver != "tsqr"):
@@ -131,7 +131,7 @@ def _samples_added_up(
 ) -> OfCells:
     """The sum of a span of samples."""
     standardizer = work.sample_panels(rounded=rounded, columns=work.random_columns, fill=fill)
-    sparse = work.sparse_panels
+    sparse = work.sparse_panels(columns=work.random_columns)
     for _, slabs in work.read(span, accumulator.tally.counts, report, as_lines=work.solver != "tsqr"):
         for slab in slabs:
             stored = None if slab.lines is None else sparse.of_samples(slab.lines)
@@ -150,7 +150,7 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
     block : Q, (n_samples, l), in working precision
     """
     found, layout, plan = Product.empty(len(block), block.shape[1]), work.source.layout, work.plan
-    standardizer, sparse = None if work.is_affine else work.feature_panels(), work.sparse_panels
+    standardizer, sparse = None if work.is_affine else work.feature_panels(), work.sparse_panels()
     own = block.astype(np.float64)
     assert work.outputs is not None
     with work.weighing() as weights_of:
@@ -194,7 +194,7 @@ def product_of_samples(
     known = work.is_affine and fill is None and not sketched
     standardizer = work.sample_panels(columns=columns if sketched else None, fill=fill, about=about)
     factor, mean, layout = about.factor[:, None], about.origin + about.offset, work.source.layout
-    own, sparse = (factor * block if known else block).astype(work.working_dtype), work.sparse_panels
+    own, sparse = (factor * block if known else block).astype(work.working_dtype), work.sparse_panels()
     for _, slabs in work.read(span, found.counts, report, as_lines=True):
         for slab in slabs:
             if slab.lines is not None and (part := sparse.about(slab.lines, about)) is not None:
@@ -234,7 +234,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     """
     stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
-    standardizer, sparse = work.feature_panels(), work.sparse_panels
+    standardizer, sparse = work.feature_panels(), work.sparse_panels()
     with work.weighing() as weights_of:
         for tile, slabs in work.read(span, measured.counts, report, as_lines=True):
             components = np.empty((alpha.shape[1], *extent(tile)), stored)
@@ -269,7 +269,7 @@ def left_vectors_span(
     """
     columns = work.random_columns
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], columns)
-    standardizer, sparse = work.sample_panels(columns=columns, fill=fill, about=about), work.sparse_panels
+    standardizer, sparse = work.sample_panels(columns=columns, fill=fill, about=about), work.sparse_panels()
     for tile, slabs in work.read(span, measured.counts, report, as_lines=True):
         vectors = np.empty((alpha.shape[1], *extent(tile)))
         for slab in slabs:

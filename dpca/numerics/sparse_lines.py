@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.sources.lines import FEW
 from dpca.types import F64
 
 PAYS = {4: 120, 8: 60}
@@ -141,7 +142,7 @@ def held(m: int, slab_width: int, n_vectors: int) -> dict[str, int]:
     ----------
     n_vectors : number of vectors that are multiplied at a time
     """
-    values = m * slab_width // 8
+    values = m * slab_width // FEW
     return {
         "stored values in double precision, scaled, and by the other side": 3 * 12 * values,
         "strip of a product of lines": 24 * min(STRIP, m * -(-m // STEPS)),

@@ -68,9 +68,9 @@ class SparsePanels:
         centre = np.where(found.gone, 0.0, mean) if rules.center else np.zeros(w)
         part = FeatureLines(stored, reduced := centre * factor)
         norm2, product = float(reduced @ reduced), stored.matrix.T @ reduced
-        own = _of_places(stored.matrix.data**2, stored.matrix, n)
+        own = _counted(stored.matrix.indices, stored.matrix.data**2, n)
         of_samples = own - 2 * product + norm2
-        zero = _of_places((stored.matrix.data != 0).astype(np.float64), stored.matrix, n) == 0
+        zero = _counted(stored.matrix.indices, (stored.matrix.data != 0).astype(np.float64), n) == 0
         if (~zero & (norm2 > CLOSE * of_samples)).any() or not _clearly(float(of_samples.sum()), n, norm2):
             return None
         of_samples, product = of_zeros(zero, np.maximum(of_samples, 0.0), product - norm2, norm2)
@@ -187,21 +187,14 @@ def _moments(sums: tuple[F64, F64], n: int) -> tuple[F64, F64]:
 
 def _counted(places: NDArray[Any], values: F64, width: int) -> F64:
     """Sums of the values at each place, (width,)."""
-    found: F64 = np.bincount(places, values, width).astype(
-        np.float64, copy=False
-    )  # of integers where there are no values
-    return found
+    # Without values bincount gives integers.
+    return np.bincount(places, values, width).astype(np.float64, copy=False)
 
 
 def _of_lines(values: F64, matrix: Any, n_lines: int) -> tuple[F64, F64]:
     """Sums of the values of each line, and of their squares."""
     lines = np.repeat(np.arange(n_lines), np.diff(matrix.indptr))
     return _counted(lines, values, n_lines), _counted(lines, values**2, n_lines)
-
-
-def _of_places(values: F64, matrix: Any, width: int) -> F64:
-    """Sums of values over the lines, for each place, (width,)."""
-    return _counted(matrix.indices, values, width)
 
 
 def _of_columns(matrix: Any) -> tuple[F64, F64]:

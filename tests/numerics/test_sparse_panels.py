@@ -48,9 +48,8 @@ def errors_of(found, x_c, k=K):
     components = np.asarray(found.outputs.array("components")[...], np.float64).reshape(k, -1)
     scores = np.asarray(found.outputs.array("scores")[...])
     about = np.abs(own - sigma[:k]) / sigma[0]
-    space = right[: len(right)][
-        sigma > sigma[k - 1] * (1 - 1e-9)
-    ]  # vectors of values that are as large may be any of theirs
+    # Vectors of values that are as large may be any of theirs.
+    space = right[sigma > sigma[k - 1] * (1 - 1e-9)]
     outside = np.linalg.norm(components - (components @ space.T) @ space, axis=1)
     misfit = np.linalg.norm(x_c @ components.T - scores) / sigma[0]
     return about.max(), outside.max(), misfit

@@ -124,9 +124,11 @@ class Product:
         block : Q, (m, l)
         sketched : columns of the sketch, (m, t), if it is added up, too
         """
-        self.matrix += part.back(part.into(block))
+        columns = block.shape[1]
+        image = part.back(part.into(block if sketched is None else np.hstack([block, sketched])))
+        self.matrix += image[:, :columns]
         if sketched is not None:
-            self.sketch += part.back(part.into(sketched))
+            self.sketch += image[:, columns:]
 
     def add(
         self, block: NDArray[Any], width: int, rows_of: Callable[[slice], NDArray[Any]], factor: F64 | None = None
