@@ -4,6 +4,7 @@ A new source or a new key is a row, a new command a column; `make crossings` pri
 """
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -42,6 +43,10 @@ def fields():
     """Samples of features, far from the origin, of different variances."""
     g = np.random.default_rng(1)
     return 5 + g.standard_normal((ALL, *FEATURES)) * np.linspace(1, 3, Y * X).reshape(FEATURES)
+
+
+def flat():
+    return fields().reshape(ALL, -1)
 
 
 def with_gaps():
@@ -141,6 +146,20 @@ def bed(x, stem):
     return {"uri": f"{stem}.bed"}, f"{stem}.bed"
 
 
+def pgen(x, stem):
+    import pgenlib
+
+    n, d = x.shape
+    writer = pgenlib.PgenWriter(f"{stem}.pgen".encode(), n, variant_ct=d, nonref_flags=False)
+    for column in x.T.astype(np.int8):
+        writer.append_biallelic(np.ascontiguousarray(column))
+    writer.close()
+    variants = [f"1\t{100 + n}\trs{n}\tG\tA" for n in range(d)]
+    Path(f"{stem}.pvar").write_text("\n".join(["##fileformat=VCFv4.2", "#CHROM\tPOS\tID\tREF\tALT", *variants]) + "\n")
+    Path(f"{stem}.psam").write_text("\n".join(["#IID\tSEX", *(f"{stem}{number}\tNA" for number in range(n))]) + "\n")
+    return {"uri": f"{stem}.pgen"}, f"{stem}.pgen"
+
+
 def vcf_zarr(x, stem):
     group, text, d = zarr.open_group(f"{stem}.vcz", mode="w"), np.dtypes.StringDType(), x.shape[1]
     calls = np.stack([x.T >= 1, x.T >= 2], axis=-1).astype(np.int8)
@@ -174,6 +193,81 @@ def anndata_of(make):
         return {"uri": f"{stem}.h5ad"}, make(x)
 
     return write
+
+
+def nifti(ending):
+    def write(x, stem):
+        """An image a sample; in Python those of nibabel, in memory."""
+        import nibabel
+
+        images = [nibabel.Nifti1Image(one[..., None], np.diag([2.0, 2, 2, 1])) for one in x]
+        for number, image in enumerate(images):
+            image.to_filename(f"{stem}{number}.nii{ending}")
+        return {"uri": f"{stem}[0-9].nii{ending}"}, images
+
+    return write
+
+
+def nifti_series(ending):
+    def write(x, stem):
+        import nibabel
+
+        image = nibabel.Nifti1Image(np.moveaxis(x[..., None], 0, -1), np.eye(4))
+        image.header.set_xyzt_units("mm", "sec")
+        image.to_filename(f"{stem}.nii{ending}")
+        return {"uri": f"{stem}.nii{ending}"}, f"{stem}.nii{ending}"
+
+    return write
+
+
+def pictures(x, stem):
+    import tifffile
+
+    for number, one in enumerate(x):
+        Path(stem).mkdir(exist_ok=True)
+        tifffile.imwrite(f"{stem}/{stem}{number}.tif", one)
+    return {"uri": stem}, stem
+
+
+def table(separator, ending, turned=False):
+    def write(x, stem):
+        """With names of samples and of features, either way around."""
+        names, features = [f"{stem}{n}" for n in range(len(x))], [f"g{n}" for n in range(x.shape[1])]
+        rows = (
+            [[f"g{n}", *x[:, n]] for n in range(x.shape[1])]
+            if turned
+            else [[names[n], *one] for n, one in enumerate(x)]
+        )
+        lines = [["name", *(names if turned else features)], *rows]
+        content = "\n".join(separator.join(map(str, line)) for line in lines).encode()
+        path = f"{stem}{ending}"
+        Path(path).write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
+        return {"uri": path, **({"samples_axis": 1} if turned else {})}, path
+
+    return write
+
+
+def parquet(x, stem):
+    import pandas as pd
+
+    rows = [f"{stem}{n}" for n in range(len(x))]
+    pd.DataFrame(x, index=rows, columns=[f"g{n}" for n in range(x.shape[1])]).to_parquet(
+        f"{stem}.parquet", row_group_size=3
+    )
+    return {"uri": f"{stem}.parquet"}, f"{stem}.parquet"
+
+
+def of_10x(x, stem):
+    """Genes by cells, stored by cells, as Cell Ranger does."""
+    matrix = scipy.sparse.csc_matrix(x.T.astype("i4"))
+    with h5py.File(f"{stem}.h5", "w") as file:
+        for name in ("data", "indices", "indptr"):
+            file[f"matrix/{name}"] = getattr(matrix, name)
+        file["matrix/shape"] = np.array(matrix.shape, "i4")
+        file["matrix/barcodes"] = np.array([f"{stem}{n}".encode() for n in range(len(x))])
+        for name in ("id", "name"):
+            file[f"matrix/features/{name}"] = np.array([f"{name}{n}".encode() for n in range(x.shape[1])])
+    return {"uri": f"{stem}.h5"}, f"{stem}.h5"
 
 
 def in_memory_store(x, stem):
@@ -277,10 +371,21 @@ ROWS = {
     "object store": Row(in_memory_store),
     ".bed": Row(bed, dosages),
     ".bed, plink2": Row(bed, dosages, preprocess(scale={"binomial": "plink2"}), of_plink),
+    ".pgen": Row(pgen, dosages),
     "VCF Zarr": Row(vcf_zarr, dosages),
     ".h5ad": Row(anndata_of(lambda x: x), counts),
     ".h5ad, sparse": Row(anndata_of(scipy.sparse.csr_matrix), counts),
     ".h5ad, few values": Row(anndata_of(scipy.sparse.csc_matrix), few_counts),
+    "10x .h5": Row(of_10x, counts),
+    ".nii": Row(nifti("")),
+    ".nii.gz": Row(nifti(".gz")),
+    ".nii, 4-d": Row(nifti_series("")),
+    ".nii.gz, 4-d": Row(nifti_series(".gz")),
+    "TIFF": Row(pictures),
+    ".csv": Row(table(",", ".csv"), counts),
+    ".csv.gz": Row(table(",", ".csv.gz"), flat),
+    ".tsv, features in rows": Row(table("\t", ".tsv", turned=True), flat, python={"samples_axis": 1}),
+    "Parquet": Row(parquet, flat),
     "labels": Row(keys={"model": {"labels": {"uri": "labels.txt"}}}),
     "weights": Row(
         keys=preprocess(weights={"uri": "weights.npy"}),
@@ -546,7 +651,8 @@ def reconstruct(of: Crossing) -> None:
     of.run()
     ok("reconstruct", "r", "--out", "back.zarr")
     parts = [values for name, values in sorted(arrays("back.zarr").items()) if name.startswith("reconstruction")]
-    found, expected = np.hstack([part.reshape(N, -1) for part in parts]), of.flat[:N]
+    turned = isinstance(of.input, dict) and of.input.get("samples_axis") == 1
+    found, expected = np.hstack([(part.T if turned else part).reshape(N, -1) for part in parts]), of.flat[:N]
     if of.name == "missing: pairwise":  # whose components are not those of the samples
         u, s, v = of.svd
         expected = np.nanmean(expected, axis=0) + (u * s)[:, : of.k] @ v[: of.k] + 0 * expected
@@ -743,7 +849,11 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("side by side|block_scaling", ("from-gram",), "--from-gram is for results of one input, but input is a list"),
     ("object store", ("extend",), "only a path is read because a result names it.*Name the old samples with --data"),
     ("object store", ("derive",), "only a path is read because a result names it.*Name it in the key `data`"),
-    (r"\.bed.*|VCF Zarr", IN_PYTHON, "X is a path, but an array is allowed"),
+    (
+        r"\.bed.*|\.pgen|VCF Zarr",
+        IN_PYTHON,
+        "is a file of genotypes, whose chromosomes and alleles count, but arrays of dosages are allowed",
+    ),
     ("sample weights", ("extend",), "ran with preprocess.sample_weights, and there are none of the new samples"),
     ("sample weights", ("from-gram",), "weights of samples are not defined for kernels here"),
     ("missing: mean", ("extend",), "ran with 2 missing values, which were replaced by the means of the old samples"),

@@ -458,7 +458,7 @@ def report(
 @click.option(
     "--to",
     required=True,
-    type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm"]),
+    type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm", "nifti", "png"]),
     help="csv: two tables, the scores with the names of the samples, and the spectrum.",
 )
 @click.option("--out", type=PATH, help="Name of the file. Default: beside the result.")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.aside import building, check_same_fit, forgetting
+from dpca.commands.export_maps import SPACE
 from dpca.config.inputs import Input, Inputs
 from dpca.config.loading import is_config, load_inputs
 from dpca.errors import ConfigError, InputError
@@ -51,6 +52,7 @@ from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.finding import LabelledAxis
 from dpca.sources.groups import FeatureGroup, check_same_samples
 from dpca.sources.groups import named as names_of
+from dpca.sources.nifti import VoxelSpace
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
 from dpca.store.outputs import ROTATED_COMPONENT, Outputs
 from dpca.store.results import Result, open_result
@@ -373,7 +375,12 @@ def reconstruct_samples(
         if ledger.empty:  # else some of it is there
             check_room(n_bytes, out, "restore fewer samples (--samples)", key="--out")
         outputs = Outputs(SyncedStore(aside.arrays))
-        outputs.create({"result": str(result), "n_components": k})
+        spaces = {
+            one.named("reconstruction"): found.facts
+            for one in each
+            if (found := VoxelSpace.in_facts(one.fingerprint)) is not None
+        }
+        outputs.create({"result": str(result), "n_components": k, **({SPACE: spaces} if spaces else {})})
         for name, (along, coordinate) in coordinates.items():
             outputs.write_coordinate(name, coordinate, *along)
         outputs.name_coordinates([name for name, (along, _) in coordinates.items() if along != (name,)])
@@ -520,7 +527,8 @@ def _input_of(fit: Result, given: str) -> Input:
         return _one(load_inputs(given), given)
     as_fitted = fit.asked_input
     names = ["samples_axis", "gaps", "members", "features", "feature_shape", "absent_chunks", "missing_values"]
-    if as_fitted["array"] in [item["path"] for item in list_arrays(expanded(given)[0])]:
+    names += ["engine", "engine_options"]
+    if as_fitted.get("engine") or as_fitted["array"] in [item["path"] for item in list_arrays(expanded(given)[0])]:
         names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names if name in as_fitted})
 

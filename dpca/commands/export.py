@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.export_genotypes import grm_files, plink_files
+from dpca.commands.export_maps import nifti_files, picture_files
 from dpca.errors import ConfigError, DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.methods.recorded import input_of
 from dpca.slabs import split
@@ -38,7 +39,7 @@ from dpca.system import durable
 from dpca.system.machine import memory_budget
 from dpca.units import describe_memory
 
-Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm"]
+Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm", "nifti", "png"]
 SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "npz": ".npz", "anndata": ".h5ad"}
 """Endings of the names of formats of one file; those of others end as their contents do."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
@@ -69,8 +70,9 @@ def export(
         and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
         and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same. As scanpy
         has it, features that input.features did not choose have components of zeros, by the table of the input. plink is .eigenvec
-        and .eigenval, grm the genetic relationship matrix of GCTA (`dpca.commands.export_genotypes`)
-    out : the file; for csv, plink and grm the beginning of all names, without .csv; beside the result if None
+        and .eigenval, grm the genetic relationship matrix of GCTA (`dpca.commands.export_genotypes`); nifti is images of voxels in the
+        space of the input, png pictures of maps of two axes (`dpca.commands.export_maps`)
+    out : the file; for csv, plink, grm, nifti and png the beginning of all names, without .csv; beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata; those in the result if None
     as_covariance, as_correlation : netcdf has maps in the unit of the data, or correlations, too (`dpca.store.labelled.with_maps`)
 
@@ -97,7 +99,9 @@ def export(
     except ImportError as cause:
         raise InputError(
             f"{to} needs {cause.name}, which is not installed",
-            "pip install '.[export]' in the clone, or pip install xarray h5netcdf anndata.",
+            "pip install '.[{}]' in the clone, or pip install {}.".format(
+                *PACKAGES.get(to, ("export", "xarray h5netcdf anndata"))
+            ),
         ) from cause
     except ValueError as cause:
         if isinstance(cause, DpcaError):
@@ -119,6 +123,8 @@ def _files(
         return plink_files(result, place)
     elif to == "grm":
         return grm_files(result, place)
+    if to in MAPS_AS:
+        return MAPS_AS[to](result, place)
     if to == "csv":
         place = place.with_suffix("") if place.suffix == ".csv" else place
         tables = {"scores": _scores(result, labels)}
@@ -320,6 +326,9 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
     return selection, list(map(str, found))
 
 
+MAPS_AS = {"nifti": nifti_files, "png": picture_files}
+PACKAGES = {"nifti": ("nifti", "nibabel"), "png": ("pictures", "pillow")}
+"""The extra that a format needs, and the packages in it."""
 WRITERS: dict[str, Callable[[Exported, Path, NDArray[Any] | None], None]] = {
     "hdf5": _hdf5,
     "npz": _npz,

@@ -19,7 +19,7 @@ from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
-from dpca.genotypes.choice import chosen_variants, n_listed, not_autosomal
+from dpca.genotypes.choice import chosen_variants, excluded_in_words, n_listed, not_autosomal
 from dpca.genotypes.plink import People
 from dpca.genotypes.variants import Variants, numbered
 from dpca.methods.extension import Extension
@@ -153,7 +153,7 @@ def _of_variants(
     Also what has to be known of them. With a scale of dosages, those that its program leaves out are, unless chromosomes are named.
     """
     filters, scale, notes = config.preprocess.filters, config.preprocess.scale, list[str]()
-    asked = {name: getattr(filters, name) for name in ("chromosomes", "variants", "min_distance")}
+    asked = {name: getattr(filters, name) for name in ("chromosomes", "variants", "exclude", "min_distance")}
     first = next((name for name, value in asked.items() if value is not None), None)
     if (
         isinstance(scale, Binomial)
@@ -179,8 +179,16 @@ def _of_variants(
         assert of_all is not None
         used = ~np.isnan(of_all)
     chosen = chosen_variants(
-        group.layout.name, variants, asked["chromosomes"], asked["variants"], asked["min_distance"], used
+        group.layout.name,
+        variants,
+        asked["chromosomes"],
+        asked["variants"],
+        filters.exclude,
+        filters.min_distance,
+        used,
     )
+    if filters.exclude is not None:
+        notes.append(f"{group.layout.name}: {excluded_in_words(variants, filters.exclude)}")
     if filters.variants is not None:
         notes.append(
             f"{group.layout.name}: {n_listed(variants, filters.variants)} of preprocess.filters.variants are there"

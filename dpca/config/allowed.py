@@ -21,6 +21,7 @@ ALLOWED = {
     "preprocess.filters.mask": "an array {uri: PATH}",
     "preprocess.filters.chromosomes": "autosomes, or a list of chromosomes such as [1, 2, X]",
     "preprocess.filters.variants": "a list of ids, or the path of a file with one a line",
+    "preprocess.filters.exclude": "a list of ids, of regions such as 6:25000000-35000000 and of long_range_ld_grch37 or 38, or the path of a file with one a line",
     "analyses.model.alpha": "auto, a number above 0 or a list of them",
     "preprocess.scale": either(
         "none, std, pareto, range, or {binomial: plink2}, {binomial: smartpca}, {binomial: snprelate}",

@@ -118,7 +118,7 @@ class Features(Section):
 class ArrayFile(Section):
     """An array beside the data."""
 
-    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy.")]
+    uri: Annotated[Text, Field(description="Zarr, HDF5, .npy, or an image of NIfTI.")]
     array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
 
     def open(self) -> Source:
@@ -132,7 +132,7 @@ class ArrayFile(Section):
                 "Name it: {uri: ..., array: ...}.",
             )
         array = held[0]["path"] if len(held) == 1 else self.array
-        return open_source(self.uri, array)
+        return open_source(self.uri, array).only
 
 
 class Mask(ArrayFile):
@@ -197,8 +197,9 @@ class Input(Section):
         Text | Annotated[list[Text], Field(min_length=1)],
         AfterValidator(_found),
         Field(
-            description="Zarr, HDF5, netCDF, .npy, a VCF Zarr or a .bed of PLINK: a path, or any URL that zarr opens. Files that follow each other along the samples, "
-            "such as one a year, are joined: a list of them, or a pattern, data/sst_*.nc, whose files are sorted by name, as text "
+            description="Zarr, HDF5, netCDF, .npy, AnnData, .h5 of 10x, a VCF Zarr, .bed or .pgen of PLINK, NIfTI, pictures (PNG, JPEG, TIFF), .csv, .tsv or Parquet: a path, or "
+            "any URL that zarr opens. Files that follow each other along the samples, "
+            "such as one a year, are joined: a list of them, a folder of pictures or of images, or a pattern, data/sst_*.nc, whose files are sorted by name, as text "
             "(sst_10 is before sst_9)."
         ),
     ]
@@ -209,6 +210,21 @@ class Input(Section):
             "coordinates do not count. Of AnnData the default is X."
         ),
     ] = None
+    engine: Annotated[
+        Text | None,
+        Field(
+            description="The engine of xarray that opens the file, such as cfgrib (GRIB), rasterio (GeoTIFF) or kerchunk (references); or icechunk, "
+            "for a repository at a path or s3://. null: the formats that dpca reads itself.",
+            examples=["cfgrib"],
+        ),
+    ] = None
+    engine_options: Annotated[
+        dict[str, Any],
+        Field(
+            description="Options of the engine: xarray's backend_kwargs, such as {filter_by_keys: {shortName: t}} of cfgrib. Of icechunk one of "
+            "branch, tag and snapshot; the branch main if none is named. Part of the record, so no place for passwords."
+        ),
+    ] = {}
     samples_axis: Annotated[
         int | str,
         Field(description="The axis of samples: a number or a dimension's name; all other axes are feature axes."),
@@ -337,6 +353,8 @@ class Input(Section):
             library=self.library,
             column=None if self.features is None else self.features.column,
             of_format={"multiallelic": self.multiallelic},
+            engine=self.engine,
+            engine_options=self.engine_options,
         )
         source = open_joined(self.uris, self.samples_axis, self.gaps, self.members, opened)
         if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:

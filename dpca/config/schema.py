@@ -114,6 +114,15 @@ class Filters(Section):
             description="Ids of the variants that are used: a list, or a file with one a line, as .prune.in of plink; null: all."
         ),
     ] = None
+    exclude: Annotated[
+        Local | Annotated[list[Text], Field(min_length=1)] | None,
+        Field(
+            description="Variants that are left out: a list of ids, of regions, such as 6:25000000-35000000, both ends included, and of long_range_ld_grch37 or "
+            "long_range_ld_grch38, the regions of long-range linkage disequilibrium in these coordinates; or a file with one a line, or with "
+            "the columns chromosome, begin, end, as plink's --exclude range reads. null: none.",
+            examples=[["long_range_ld_grch37"]],
+        ),
+    ] = None
     min_distance: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Field(

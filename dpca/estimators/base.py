@@ -35,6 +35,7 @@ from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.estimators.arguments import check
 from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
+from dpca.genotypes.variants import Variants
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.projectors import Absent
 from dpca.methods.record import fingerprint, manifest_of, notes_of
@@ -43,7 +44,7 @@ from dpca.planning.disk import check_room_for_result
 from dpca.planning.job import Job
 from dpca.planning.runplan import Scratch
 from dpca.settings import PYTHON
-from dpca.sources import Source, as_source, check_no_paths, is_data_array
+from dpca.sources import Source, are_files, as_source, is_data_array
 from dpca.sources.credentials import check_local
 from dpca.sources.dated import dated, dates_elsewhere
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
@@ -497,22 +498,31 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _weights_of(self, source: Source, name: str, known: Sequence[str]) -> FeatureWeights | None:
         """Weights and mask of the features of X, or of the part of it with this name."""
         weights, mask = (_of_name(given, name, known) for given in (self.weights, (self.filters or {}).get("mask")))
-        opened = weights if weights is None or isinstance(weights, str) else as_source(weights)
-        return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask))  # type: ignore[arg-type]
+        opened = weights if weights is None or isinstance(weights, str) else as_source(weights).only
+        return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask).only)  # type: ignore[arg-type]
 
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""
-        check_no_paths(X)
         parts = parts_of(X)
         if not reset:
             self._check_names(names_in(X), parts)
         if len(parts) == 1:
             (only,) = parts.values()
-            return {"": as_source(self._validated(only, reset=reset))}
-        sources = {name: as_source(part) for name, part in parts.items()}
+            return {"": self._source(self._validated(only, reset=reset))}
+        sources = {name: self._source(part) for name, part in parts.items()}
         for name, source in sources.items():
             source.layout = replace(source.layout, name=f"{name}, {source.layout.name}")
         return sources
+
+    def _source(self, X: Any) -> Source:
+        """The source of an array, a path, an image, or a list of these."""
+        source = as_source(X, self.samples_axis)
+        if source.about(Variants) is not None:
+            raise InputError(
+                f"{source.layout.name}: is a file of genotypes, whose chromosomes and alleles count, but arrays of dosages are allowed here",
+                "Run it with a config: dpca init names its keys, dpca transform matches variants and alleles of new people; PCA.load opens the result.",
+            )
+        return source
 
     def _check_names(self, has: Sequence[str], parts: Mapping[str, Any]) -> None:
         """Refuse new samples that have other arrays than X of the fit."""
@@ -536,7 +546,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """X, after scikit-learn's checks of tables: names and number of features, complex and text data; sparse ones as CSR or CSC."""
         kinds = ("__arrow_c_stream__", "__dataframe__", "iloc", "tocsr")  # tables of any library; sparse matrices
         table = isinstance(X, np.ndarray | list | tuple) or any(hasattr(X, kind) for kind in kinds)
-        table &= not is_data_array(X)
+        table &= not is_data_array(X) and not are_files(X)
         # scikit-learn would use masked entries as values.
         if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
             return X

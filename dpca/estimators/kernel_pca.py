@@ -42,7 +42,7 @@ from dpca.methods.training import write_training
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.job import Job
-from dpca.sources import Source, as_source
+from dpca.sources import Source
 from dpca.sources.groups import alone
 from dpca.sources.memory import MemorySource
 from dpca.sources.sparse import SparseSource
@@ -218,7 +218,7 @@ class KernelPCA(Streaming):
             When the training data have changed since the fit.
         """
         check_is_fitted(self)
-        source = as_source(self._validated(X, reset=False))
+        source = self._source(self._validated(X, reset=False))
         with in_python():
             found = self._of_matrix(source) if self.kernel == "precomputed" else self._against_training(source)
             return self._labelled(X, found, "scores")
@@ -282,7 +282,7 @@ class KernelPCA(Streaming):
     def _fitted(self, X: Any, executor: Executor) -> KernelDecomposition:
         config = self._config()
         kernels = self._kernels(cast(Kernels, kernels_of(config)))
-        source = as_source(self._validated(X, reset=True))
+        source = self._source(self._validated(X, reset=True))
         if self.copy_X and isinstance(source, MemorySource | SparseSource) and source.in_memory:
             source = source.copied()
         in_memory = source.in_memory

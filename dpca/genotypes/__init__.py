@@ -10,8 +10,20 @@ from dpca.sources.coordinate import Vector
 from dpca.sources.formats import FileFormat, GroupFormat, register
 
 BED_MAGIC = b"\x6c\x1b"
+PGEN_MODES = (b"\x02", b"\x03", b"\x04", b"\x10", b"\x11", b"\x20", b"\x21")
+"""Third bytes of a .pgen, which begins as a .bed (specification of PLINK 2 binary files)."""
 CALLS = "call_genotype"
 """The array of a VCF Zarr that holds its calls."""
+
+
+def _is_pgen(_: str, head: bytes) -> bool:
+    return head.startswith(BED_MAGIC) and head[2:3] in PGEN_MODES
+
+
+def _open_pgen(path: str) -> Source:
+    from dpca.genotypes.pgen import PgenSource
+
+    return PgenSource(path)
 
 
 def _is_bed(path: str, head: bytes) -> bool:
@@ -30,5 +42,6 @@ def _open_calls(calls: Source, beside: Callable[[str], Vector | None], settings:
     return VcfZarrSource(calls, beside, settings.get("multiallelic", "error"))
 
 
+register(FileFormat("pgen", _is_pgen, _open_pgen))
 register(FileFormat("bed", _is_bed, _open_bed))
 register(GroupFormat(CALLS, _open_calls))

@@ -1,10 +1,11 @@
-"""The variants that a config chooses: by chromosome, by id, and by their distance from each other."""
+"""The variants that a config chooses: by chromosome, by id, by region, and by their distance from each other."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,99 @@ _NO_AUTOSOMES_EITHER = ("XY", "PAR1", "PAR2", "0", "25")
 """Parts of X and Y of which everybody has two copies, and what lies nowhere known."""
 _OF_PEOPLE = 26
 """plink numbers X, Y, XY and MT of people from 23 to 26; species with chromosomes of a larger number have others there."""
+
+_REGION = re.compile(r"(\w+):([\d,]+)-([\d,]+)")
+
+
+class ChromosomeRegion(NamedTuple):
+    """A piece of a chromosome, in base pairs; both ends belong to it."""
+
+    chromosome: str
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.chromosome}:{self.begin}-{self.end}"
+
+
+def _regions(text: str) -> tuple[ChromosomeRegion, ...]:
+    return tuple(
+        ChromosomeRegion(*(kind(word) for kind, word in zip((str, int, int), line.split(), strict=True)))
+        for line in text.splitlines()
+    )
+
+
+LONG_RANGE = {
+    "long_range_ld_grch37": _regions("""1 48000000 52000000
+2 86000000 100500000
+2 134500000 138000000
+2 183000000 190000000
+3 47500000 50000000
+3 83500000 87000000
+3 89000000 97500000
+5 44500000 50500000
+5 98000000 100500000
+5 129000000 132000000
+5 135500000 138500000
+6 25000000 35000000
+6 57000000 64000000
+6 140000000 142500000
+7 55000000 66000000
+8 7000000 13000000
+8 43000000 50000000
+8 112000000 115000000
+10 37000000 43000000
+11 46000000 57000000
+11 87500000 90500000
+12 33000000 40000000
+12 109500000 112000000
+20 32000000 34500000"""),
+    "long_range_ld_grch38": _regions("""1 47761740 51761740
+1 125169943 125170022
+1 144106678 144106709
+1 181955019 181955047
+2 85919365 100517106
+2 87416141 87416186
+2 87417804 87417863
+2 87418924 87418981
+2 89917298 89917322
+2 135275091 135275210
+2 182427027 189427029
+2 207609786 207609808
+3 47483505 49987563
+3 83368158 86868160
+5 44464140 51168409
+5 129636407 132636409
+6 25391792 33424245
+6 26726947 26726981
+6 57788603 58453888
+6 61109122 61357029
+6 61424410 61424451
+6 139637169 142137170
+7 54964812 66897578
+7 62182500 62277073
+8 8105067 12105082
+8 43025699 48924888
+8 47303500 47317337
+8 110918594 113918595
+9 40365644 40365693
+9 64198500 64200392
+9 88958735 88959017
+10 36671065 43184546
+10 41693521 41885273
+11 88127183 91127184
+12 32955798 41319931
+12 34639034 34639084
+14 87391719 87391996
+14 94658026 94658080
+17 43159541 43159574
+20 4031884 4032441
+20 33948532 36438183
+22 30060084 30060162
+22 42980497 42980522"""),
+}
+"""Regions of long-range linkage disequilibrium (Price et al., AJHG 83, 2008; Anderson et al., Nature Protocols 5, 2010), as listed by build in
+"Regions of high linkage disequilibrium (LD)", Genome Analysis Wiki, University of Michigan."""
 
 
 def not_autosomal(chromosomes: Vector, diploid: bool) -> list[str]:
@@ -44,6 +138,7 @@ def chosen_variants(
     variants: Variants,
     chromosomes: Chromosomes | None = None,
     ids: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
     min_distance: int | None = None,
     used: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
@@ -54,6 +149,7 @@ def chosen_variants(
     name : of the data, in errors
     chromosomes : names of chromosomes, or those whose name is a number up to 22
     ids : of variants, or the path of a file with one a line
+    exclude : ids of variants, regions and names of lists of regions (`Excluded`), or the path of a file of them
     min_distance : in base pairs; of two variants of a chromosome that are closer, the later one is left out, as in plink's --bp-space
     used : mask of those that are used by other filters, so that distances are between them; None for all
     """
@@ -62,12 +158,14 @@ def chosen_variants(
         chosen &= _of_chromosomes(name, variants, chromosomes)
     if ids is not None:
         chosen &= _of_ids(name, variants, ids)
+    if exclude is not None:
+        chosen &= ~Excluded.of(exclude).among(name, variants)
     if min_distance is not None:
         chosen = _thinned(variants, chosen, min_distance)
     if not chosen.any():
         raise InputError(
             f"{name}: none of {len(variants):,} variants is left by {PREPROCESS.filters}",
-            "Loosen chromosomes, variants or min_distance.",
+            "Loosen chromosomes, variants, exclude or min_distance.",
             key="preprocess.filters",
         )
     return chosen
@@ -93,17 +191,16 @@ def _of_chromosomes(name: str, variants: Variants, wanted: Chromosomes) -> NDArr
 
 def _listed(ids: str | Sequence[str]) -> set[str]:
     """Ids of variants, or those of a file."""
-    if not isinstance(ids, str):
-        return set(ids)
+    return {words[0] for words in _words(ids, "preprocess.filters.variants")} if isinstance(ids, str) else set(ids)
+
+
+def _words(path: str, key: str) -> list[list[str]]:
+    """The words of each line of a file."""
     try:
-        with regular.opened(ids) as file:
-            return {line.split()[0].decode() for line in regular.lines_of(file) if line.strip()}
+        with regular.opened(path) as file:
+            return [line.decode().split() for line in regular.lines_of(file) if line.strip()]
     except (OSError, UnicodeDecodeError) as cause:
-        raise InputError(
-            f"{ids}: can't be read: {cause}",
-            "Give a text file with one id a line.",
-            key="preprocess.filters.variants",
-        ) from cause
+        raise InputError(f"{path}: can't be read: {cause}", "Give a text file with one id a line.", key=key) from cause
 
 
 def n_listed(variants: Variants, ids: str | Sequence[str]) -> str:
@@ -126,6 +223,69 @@ def _of_ids(name: str, variants: Variants, ids: str | Sequence[str]) -> NDArray[
             key="preprocess.filters.variants",
         )
     return found
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """Variants that are left out."""
+
+    ids: frozenset[str]
+    regions: tuple[ChromosomeRegion, ...]
+
+    @classmethod
+    def of(cls, given: str | Sequence[str]) -> Self:
+        """Those of a list of ids, of regions such as 6:25000000-35000000 and of names in `LONG_RANGE`, or of a file of them."""
+        ids, regions = set[str](), list[ChromosomeRegion]()
+        for words in (
+            _words(given, "preprocess.filters.exclude") if isinstance(given, str) else ([one] for one in given)
+        ):
+            if words[0].lower() in LONG_RANGE:
+                regions += LONG_RANGE[words[0].lower()]
+            elif (match := _REGION.fullmatch(words[0])) is not None:
+                regions.append(
+                    ChromosomeRegion(match[1], int(match[2].replace(",", "")), int(match[3].replace(",", "")))
+                )
+            elif len(words) > 2 and words[1].isdigit() and words[2].isdigit():
+                regions.append(ChromosomeRegion(words[0], int(words[1]), int(words[2])))
+            else:
+                ids.add(words[0])
+        wrong = next((one for one in regions if one.begin > one.end), None)
+        if wrong is not None:
+            raise InputError(
+                f"{PREPROCESS.filters.exclude} has the region {wrong}, which ends before it begins",
+                "Turn its ends.",
+                key="preprocess.filters.exclude",
+            )
+        return cls(frozenset(ids), tuple(regions))
+
+    def among(self, name: str, variants: Variants) -> NDArray[np.bool_]:
+        """Mask of those variants that are left out; refuses ids and regions of which there is none, as of other names or coordinates."""
+        found, known = np.zeros(len(variants), bool), 0
+        if self.ids:
+            for piece, names in Coordinate(DIMS[1], variants.ids, variants.ids.parts).pieces():
+                found[piece] = [one in self.ids for one in names.tolist()]
+            known = int(found.sum())
+        if self.regions:
+            called, numbers = numbered(variants.chromosomes)
+            plain = {plain_chromosome(one): number for number, one in enumerate(called)}
+            positions = whole(variants.positions)
+            for region in self.regions:
+                number = plain.get(plain_chromosome(region.chromosome), -1)
+                found |= (numbers == number) & (positions >= region.begin) & (positions <= region.end)
+        if (self.ids and not known) or (self.regions and not found.any()):
+            what = "ids" if self.ids and not known else "regions"
+            raise InputError(
+                f"{name}: none of its {len(variants):,} variants is in the {what} of {PREPROCESS.filters.exclude}",
+                "Check that names of variants and of chromosomes, and the coordinates (GRCh37 or 38), are those of the data; or leave it out.",
+                key="preprocess.filters.exclude",
+            )
+        return found
+
+
+def excluded_in_words(variants: Variants, given: str | Sequence[str]) -> str:
+    """How many variants are left out, in words."""
+    found = Excluded.of(given).among("", variants)
+    return f"{int(found.sum()):,} of {len(variants):,} variants were left out by {PREPROCESS.filters.exclude}"
 
 
 def _thinned(variants: Variants, chosen: NDArray[np.bool_], min_distance: int) -> NDArray[np.bool_]:

@@ -1,14 +1,16 @@
-"""Tables of variants: .bim of plink, and .csv or .tsv; and a source whose features such a table describes."""
+"""Tables of variants: .bim and .pvar of plink, and .csv or .tsv; and a source whose features such a table describes."""
 
 from __future__ import annotations
 
 import csv
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, cast
+from io import BytesIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +20,8 @@ from dpca.genotypes.variants import DIMS, Variants, named_by_place, texts, vecto
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.facts import A, Kinds
+from dpca.sources.file import file_facts, file_state
 from dpca.sources.named import feature_axis
-from dpca.sources.npy import file_facts, file_state
 from dpca.sources.view import View, ViewReader
 from dpca.system import regular
 
@@ -28,35 +30,109 @@ COLUMNS = ("id", "chromosome", "position", "counted", "other")
 
 
 def read_variants(path: str) -> Variants:
-    """The variants of a file: .bim of plink, or a table, .csv or .tsv, with the columns id, chromosome, position, counted and other."""
-    return _table(path, file_state(path)) if path.endswith((".csv", ".tsv")) else _bim(path, file_state(path))
+    """The variants of a file: .bim or .pvar of plink, or a table, .csv or .tsv, with the columns id, chromosome, position, counted and other."""
+    return _table(path, file_state(path)) if path.endswith((".csv", ".tsv")) else _of_plink(path, file_state(path))
 
 
 LINES = 2**13
-"""Lines of a .bim of which it is known where they begin."""
+"""Lines of a table of plink of which it is known where they begin."""
 OF_BIM = {"chromosomes": 0, "ids": 1, "positions": 3, "counted": 4, "other": 5}
+OF_PVAR = {"#CHROM": "chromosomes", "ID": "ids", "POS": "positions", "ALT": "counted", "REF": "other"}
+"""Columns of a .pvar. Of dosages of PLINK 2 the alternate allele is counted, the first one of a .bim that it writes."""
 FIELDS = 6
 
 
-@lru_cache(maxsize=4)
-def _bim(path: str, _state: str) -> Variants:
-    starts, n = _lines_of(path)
+@dataclass(frozen=True)
+class _Form:
+    """The form of a table of variants of plink."""
 
-    def columns(piece: slice, *numbers: int) -> list[list[str]]:
-        first, last = piece.start // LINES, -(-piece.stop // LINES)
-        with regular.opened(path) as file:
+    columns: Mapping[str, int]
+    """Number of the column of each field."""
+    n_header: int
+    """Lines before the first variant."""
+    n_fields: int
+    words: str
+    """Its columns, in words."""
+
+
+_BIM = _Form(OF_BIM, 0, FIELDS, f"a .bim has {FIELDS}: chromosome, id, centimorgans, position, counted allele, other")
+
+
+def _form_of(path: str) -> _Form:
+    """The form of a table; a .pvar without a header is a .bim."""
+    with opened_table(path) as file:
+        for number, line in enumerate(regular.lines_of(file)):
+            if line.startswith(b"##"):
+                continue
+            names = line.decode(errors="replace").split()
+            if not line.startswith(b"#"):
+                break
+            if missing := [name for name in OF_PVAR if name not in names]:
+                raise InputError(
+                    f"{path}: line {number + 1} has no column {missing[0]}, but a .pvar has {', '.join(OF_PVAR)}",
+                    "Write it again with plink2.",
+                    key="input.uri",
+                )
+            columns = {field: names.index(name) for name, field in OF_PVAR.items()}
+            return _Form(columns, number + 1, len(names), f"its header has {len(names)}: {', '.join(names)}")
+    return _BIM
+
+
+@contextmanager
+def opened_table(path: str) -> Iterator[BinaryIO]:
+    """A table of plink, which may be compressed by Zstandard; that is then in memory."""
+    with ExitStack() as stack:
+        try:
+            file = _Unpacked(path) if path.endswith(".zst") else stack.enter_context(regular.opened(path))
+        except OSError as cause:
+            raise InputError(
+                f"{path}: can't be read: {cause.strerror}", "Name a .bim, a .pvar, or a table of variants.", "input.uri"
+            ) from None
+        yield file
+
+
+class _Unpacked(BytesIO):
+    """A table as text that is not compressed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(_unpacked(path, file_state(path)))
+        self.name = path
+
+
+@lru_cache(maxsize=2)
+def _unpacked(path: str, _state: str) -> bytes:
+    from numcodecs.zstd import Zstd
+
+    with regular.opened(path) as file:
+        try:
+            return bytes(Zstd().decode(file.read()))
+        except RuntimeError as cause:
+            raise InputError(
+                f"{path}: can't be decompressed: {cause}", "Restore it from its source.", "input.uri"
+            ) from cause
+
+
+@lru_cache(maxsize=4)
+def _of_plink(path: str, _state: str) -> Variants:
+    form, (starts, n_lines) = _form_of(path), _lines_of(path)
+    n = max(0, n_lines - form.n_header)
+
+    def columns(piece: slice, *fields: str) -> list[list[str]]:
+        begin, end = piece.start + form.n_header, piece.stop + form.n_header
+        first, last = begin // LINES, -(-end // LINES)
+        with opened_table(path) as file:
             file.seek(starts[first])
             text = file.read(starts[last] - starts[first])
-        lines = text.split(b"\n")[piece.start - first * LINES : piece.stop - first * LINES]
+        lines = text.split(b"\n")[begin - first * LINES : end - first * LINES]
         rows = [line.split() for line in lines]
-        wrong = next((at for at, row in enumerate(rows) if len(row) != FIELDS), None)
+        wrong = next((at for at, row in enumerate(rows) if len(row) != form.n_fields), None)
         if wrong is not None:
             raise InputError(
-                f"{path}: line {piece.start + wrong + 1} has {len(rows[wrong])} fields, but a .bim has {FIELDS}: chromosome, id, "
-                "centimorgans, position, counted allele, other",
+                f"{path}: line {begin + wrong + 1} has {len(rows[wrong])} fields, but {form.words}",
                 "Write it again with plink.",
                 key="input.uri",
             )
+        numbers = [form.columns[field] for field in fields]
         try:
             return [[row[number].decode() for row in rows] for number in numbers]
         except UnicodeDecodeError as cause:
@@ -64,10 +140,10 @@ def _bim(path: str, _state: str) -> Variants:
 
     def read(field: str, piece: slice) -> NDArray[Any]:
         if field != "ids":
-            (found,) = columns(piece, OF_BIM[field])
+            (found,) = columns(piece, field)
             return _positions(path, found) if field == "positions" else texts(found)
         ids, chromosomes, positions, other, counted = columns(
-            piece, *(OF_BIM[name] for name in ("ids", "chromosomes", "positions", "other", "counted"))
+            piece, "ids", "chromosomes", "positions", "other", "counted"
         )
         return named_by_place(texts(ids), texts(chromosomes), _positions(path, positions), texts(other), texts(counted))
 
@@ -75,21 +151,15 @@ def _bim(path: str, _state: str) -> Variants:
     return Variants(**{field: vector(path, n, partial(read, field), kind) for field, kind in kinds.items()})
 
 
-def count_lines(path: str) -> int:
-    """Number of lines of a file."""
-    return _lines_of(path)[1]
+def count_variants(path: str) -> int:
+    """Number of variants of a .bim or .pvar."""
+    return max(0, _lines_of(path)[1] - _form_of(path).n_header)
 
 
 def _lines_of(path: str) -> tuple[list[int], int]:
     """Where each LINES-th line of a file begins, and the end of the file; and the number of lines."""
     starts, n, at, last = [0], 0, 0, b"\n"
-    try:
-        file = regular.opened(path)
-    except OSError as cause:
-        raise InputError(
-            f"{path}: can't be read: {cause.strerror}", "Name a .bim, or a table of variants.", "input.uri"
-        ) from None
-    with file:
+    with opened_table(path) as file:
         while block := file.read(regular.LINE_BYTES):
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
             numbers = n + 1 + np.arange(len(ends))

@@ -10,6 +10,7 @@ from dpca.sources import Source
 from dpca.sources.base import Layout, Reader
 from dpca.sources.cf import same_units
 from dpca.sources.coordinate import Coordinate, difference
+from dpca.sources.nifti import VoxelSpace
 from dpca.store.results import Result
 from dpca.units import by
 
@@ -46,6 +47,9 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
                 f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", REMEDY
             )
     _check_units(fit, layout)
+    ours, theirs = VoxelSpace.in_facts(fit.fingerprint), source.about(VoxelSpace)
+    if ours is not None and theirs is not None:
+        ours.check(fit.name, layout.name, theirs)
 
 
 def _check_units(fit: Result, layout: Layout) -> None:

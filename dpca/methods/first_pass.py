@@ -436,7 +436,7 @@ def _name_of_summary(attempt: Attempt) -> str:
 def _nothing_left(data: Dataset, features: FeatureCounts) -> DataError:
     """The error for data of which preprocessing leaves nothing."""
     reasons = {
-        f"by {PREPROCESS.filters} (mask, chromosomes, variants, min_distance)": features.masked,
+        f"by {PREPROCESS.filters} (mask, chromosomes, variants, exclude, min_distance)": features.masked,
         "without any value": features.empty,
         "with more missing values than allowed": features.incomplete,
         f"with less variance than {PREPROCESS.filters.min_variance}": features.steady,

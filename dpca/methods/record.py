@@ -228,7 +228,7 @@ def left_out(counts: Mapping[str, int]) -> dict[str, int]:
     """How many features were left out, by the reason in words."""
     reasons = {
         "empty_features": "since they have no value at all",
-        "masked_features": "by the filters (mask, chromosomes, variants, min_distance)",
+        "masked_features": "by the filters (mask, chromosomes, variants, exclude, min_distance)",
         "incomplete_features": "since too many of their values are missing",
         "steady_features": "since their variance is below min_variance",
         "monomorphic_features": "since all people have the same genotype there",

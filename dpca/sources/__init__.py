@@ -38,8 +38,8 @@ __all__ = [
     "Reader",
     "Region",
     "Source",
+    "are_files",
     "as_source",
-    "check_no_paths",
     "expanded",
     "is_data_array",
     "list_arrays",
@@ -49,21 +49,48 @@ __all__ = [
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
+_PICTURE_MAGICS = (b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""How files of PNG, JPEG and TIFF begin; the last two are of TIFF with places of 64 bits."""
+_ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 MOST_FILES = 100_000
 """That match a pattern."""
 
 
 def expanded(uris: str | Sequence[str]) -> list[str]:
-    """Paths and URLs, with the paths that match in place of a pattern, such as data/sst_*.nc, sorted by name as text.
+    """Paths and URLs, with the paths that match in place of a pattern, such as data/sst_*.nc, and the pictures or images of NIfTI in place of a
+    folder of these; both sorted by name as text.
 
     A pattern that nothing matches stays: `open_source` refuses it. A path that exists is no pattern.
     """
     found = []
     for uri in [uris] if isinstance(uris, str) else uris:
-        matching = _matching(uri) if _is_pattern(uri) else []
+        matching = _matching(uri) if _is_pattern(uri) else _samples_in(uri)
         found += matching or [uri]
     return found
+
+
+def _samples_in(folder: str) -> list[str]:
+    """The files of a folder of pictures or of images of NIfTI; empty for anything else, such as a Zarr store."""
+    if (
+        "://" in folder
+        or not os.path.isdir(folder)
+        or any(os.path.exists(f"{folder}/{name}") for name in _ZARR_METADATA)
+    ):
+        return []
+    kinds = {
+        entry.path: one.name
+        for entry in islice(os.scandir(folder), MOST_FILES + 1)
+        for one in (_NIFTI, _PICTURES)
+        if entry.name.lower().endswith(_OF_SAMPLES[one.name]) and not entry.name.startswith(".")
+    }
+    if len(set(kinds.values())) > 1:
+        raise InputError(
+            f"{folder}: has pictures and images of NIfTI",
+            "Name one kind of them, such as folder/*.png.",
+            key="input.uri",
+        )
+    return sorted(kinds)
 
 
 def _matching(pattern: str) -> list[str]:
@@ -126,6 +153,8 @@ def open_source(
     library: Library = "fsspec",
     column: str | None = None,
     of_format: Mapping[str, Any] = {},
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] = {},
 ) -> Source:
     """Open the array at a path or URL. Its content tells the format, not its suffix.
 
@@ -138,15 +167,20 @@ def open_source(
     library : the library that opens a URL, with storage_options
     column : boolean column of AnnData's table of features that chooses some; None for all
     of_format : settings of the format, by name
+    engine, engine_options : of xarray, which opens the file then, or icechunk; None for the formats that are known here
     """
     uri = os.fspath(uri)
+    if engine is not None:
+        from dpca.sources.xarray_files import XarraySource
+
+        return _marked(XarraySource(uri, array, engine, engine_options), missing_values, read_seconds)
     kind = _kind(uri)
     if kind == "zarr":
         from dpca.sources.zarr_array import open_zarr
 
         source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column, of_format)
         return _marked(source, missing_values, read_seconds)
-    alone = next((one for one in (_NPY, *formats.FILES) if one.name == kind), None)
+    alone = next((one for one in (*_FILES, *formats.FILES) if one.name == kind), None)
     if alone is not None and array is not None:
         raise InputError(
             f"{uri}: is itself an array, so it has no array {array!r}", f"Leave {INPUT.array} out.", key="input.array"
@@ -172,7 +206,48 @@ def _npy(uri: str) -> Source:
     return NpySource(uri)
 
 
+def _nifti(uri: str) -> Source:
+    from dpca.sources.nifti import NiftiSource
+
+    return NiftiSource(uri)
+
+
+def _pictures(uri: str) -> Source:
+    from dpca.sources.pictures import PictureSource
+
+    return PictureSource(uri)
+
+
+def _table(uri: str) -> Source:
+    from dpca.sources.tables import TableSource
+
+    return TableSource(uri)
+
+
+def _parquet(uri: str) -> Source:
+    from dpca.sources.parquet import ParquetSource
+
+    return ParquetSource(uri)
+
+
+def _ends(*suffixes: str) -> Callable[[str, bytes], bool]:
+    """Whether the name of a file ends so, perhaps before .gz."""
+    return lambda path, _: path.lower().removesuffix(".gz").endswith(suffixes)
+
+
 _NPY = FileFormat("npy", lambda _, head: head.startswith(_NPY_MAGIC), _npy)
+_NIFTI = FileFormat("nifti", _ends(".nii"), _nifti)
+_PICTURES = FileFormat("pictures", lambda _, head: head.startswith(_PICTURE_MAGICS), _pictures)
+_FILES = (
+    _NPY,
+    _NIFTI,
+    _PICTURES,
+    FileFormat("parquet", lambda _, head: head.startswith(b"PAR1"), _parquet),
+    FileFormat("table", _ends(".csv", ".tsv", ".tab"), _table),
+)
+"""Formats of files that are an array each."""
+_OF_SAMPLES = {"nifti": (".nii", ".nii.gz"), "pictures": (".png", ".jpg", ".jpeg", ".tif", ".tiff")}
+"""Endings of files of which each is a sample, or some, so that a folder of them is an input."""
 
 
 def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> Source:
@@ -219,8 +294,8 @@ def _kind(uri: str) -> str:
         raise InputError(f"{uri}: can't be read: {cause.strerror}", "Check its permissions.") from cause
     if not head:
         raise InputError(f"{uri}: is empty (0 bytes)", "Write it again, or name another file.", key="input.uri")
-    if _NPY.recognizes(uri, head):
-        return _NPY.name
+    if (known := next((one.name for one in _FILES if one.recognizes(uri, head)), None)) is not None:
+        return known
     if (other := foreign.known_by(head)) is not None:
         raise foreign.refusal(uri, other)
     if (known := next((one.name for one in formats.FILES if one.recognizes(uri, head)), None)) is not None:
@@ -271,23 +346,30 @@ def is_data_array(data: Any) -> bool:
     return "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray)
 
 
-def check_no_paths(data: Any) -> None:
-    """Refuse a list of paths in place of an array."""
-    if isinstance(data, list | tuple) and data and all(isinstance(one, str | os.PathLike) for one in data):
-        raise InputError(
-            "X is a list of paths, but an array is allowed",
-            "Open and join them: dask.array.concatenate([dask.array.from_array(numpy.load(path, mmap_mode='r')) for path in X]), "
-            f"or xarray.open_mfdataset(X)['NAME']; dpca run joins those that {INPUT.uri} of its config names.",
-        )
+def are_files(data: Any) -> bool:
+    """Whether data are a path, an image of nibabel, or a list of such, which are joined along their samples."""
+    each = data if isinstance(data, list | tuple) else [data]
+    return bool(each) and all(isinstance(one, str | os.PathLike) or _is_image(one) for one in each)
+
+
+def _is_image(data: Any) -> bool:
+    return "nibabel" in sys.modules and isinstance(data, sys.modules["nibabel"].spatialimages.SpatialImage)
+
+
+def _of_files(data: Any, samples_axis: int | str) -> Source:
+    """The source of a path, of an image of nibabel, or of a list of such."""
+    each = data if isinstance(data, list | tuple) else [data]
+    if any(map(_is_image, each)):
+        from dpca.sources.joining import join
+        from dpca.sources.nifti import of_image
+
+        sources = [of_image(one) if _is_image(one) else open_source(one) for one in each]
+        return sources[0] if len(sources) == 1 else join(sources, samples_axis)
+    return open_joined(expanded(list(map(os.fspath, each))), samples_axis)
 
 
 def _check_array(data: Any) -> None:
-    """Refuse an object that is not an array: a path, a group, a file or a dictionary of arrays."""
-    if isinstance(data, str | os.PathLike):
-        raise InputError(
-            "X is a path, but an array is allowed",
-            "Open it: zarr.open_array('x.zarr'), h5py.File('x.h5')['name'], numpy.load('x.npy', mmap_mode='r').",
-        )
+    """Refuse an object that is not an array: a group, a file or a dictionary of arrays."""
     if "anndata" in sys.modules and isinstance(data, sys.modules["anndata"].AnnData):
         raise InputError(
             "X is an AnnData object, but a matrix is allowed",
@@ -307,8 +389,9 @@ def _check_array(data: Any) -> None:
         )
 
 
-def as_source(data: Any) -> Source:
-    """The source of an array in Python: NumPy, scipy.sparse, Dask, zarr.Array, h5py.Dataset or xarray.DataArray.
+def as_source(data: Any, samples_axis: int | str = 0) -> Source:
+    """The source of an array in Python: NumPy, scipy.sparse, Dask, zarr.Array, h5py.Dataset or xarray.DataArray; or of a path, an image of
+    nibabel, or a list of such, which are joined along `samples_axis`.
 
     Sparse matrices of AnnData on disk are taken as well: a group of zarr or h5py, or what a backed AnnData has in its place.
 
@@ -329,6 +412,8 @@ def as_source(data: Any) -> Source:
         from dpca.sources.sparse import SparseSource
 
         return SparseSource.of(data)
+    if are_files(data):
+        return _of_files(data, samples_axis)
     _check_array(data)
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}

@@ -1,6 +1,7 @@
-"""The layout of AnnData in HDF5 and Zarr: tables of cells and genes beside a matrix, sparse matrices, and which array is meant.
+"""The layouts of AnnData and of 10x Genomics in HDF5 and Zarr: tables of cells and genes beside a matrix, sparse matrices, and which array is meant.
 
-Attributes of groups describe it (AnnData's "on-disk format"), so the anndata package is not needed.
+Attributes of groups describe that of AnnData (its "on-disk format"), so the anndata package is not needed; names of arrays that of 10x ("HDF5
+Feature-Barcode Matrix Format", Cell Ranger documentation).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 
 from dpca.errors import InputError
 from dpca.settings import INPUT
-from dpca.sources import foreign
 from dpca.sources.cf import described_by, text_of
 
 OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
@@ -47,8 +47,12 @@ def tables_beside(path: str, node: Callable[[str], Any]) -> dict[int, str]:
 
 
 def names_beside(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, str]]:
-    """Name of each axis of an AnnData matrix, with the path of the labels along it; `path` and `node` as above."""
+    """Name of each axis of a matrix of AnnData or of 10x, with the path of the labels along it; `path` and `node` as above."""
     labels = {}
+    if _cells_of_10x(node(path)) is not None:
+        # Before Cell Ranger 3 names were beside the matrix. Those of genes need not differ: scanpy has them so, too.
+        genes = next((name for name in ("features/name", "gene_names") if node(f"{path}/{name}") is not None), None)
+        return {0: (OBS_NAMES, f"{path}/barcodes")} | ({1: (VAR_NAMES, f"{path}/{genes}")} if genes else {})
     for axis, table in tables_beside(path, node).items():
         index = _attributes(node(table)).get("_index")
         if isinstance(index, str) and ".." not in index:
@@ -107,6 +111,8 @@ class Sparse:
     @classmethod
     def of(cls, group: Any) -> Sparse | None:
         """The sparse matrix that a group of HDF5 or Zarr holds, or None."""
+        if (of_10x := _cells_of_10x(group)) is not None:
+            return cls(of_10x, "csr_matrix")
         attributes = _attributes(group)
         kind, shape = attributes.get("encoding-type"), attributes.get("shape", ())
         if not isinstance(kind, str) or kind not in SPARSE:
@@ -193,8 +199,6 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
         f"{path} {item.shape}{' (sparse)' * isinstance(item, Sparse)}" for path, item in sorted(arrays.items())[:12]
     ]
     listed = ", ".join(shapes) or "no array"
-    if array is None and not wide and _is_of_10x(arrays):
-        raise foreign.refusal(uri, "10x")
     if array is None and not wide:
         raise InputError(
             f"{uri}: holds no array of two axes or more ({listed})",
@@ -205,10 +209,17 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
     raise InputError(f"{uri}: {problem} {listed}", f"Set {INPUT.array} to one of them.", key="input.array")
 
 
-def _is_of_10x(arrays: Mapping[str, Any]) -> bool:
-    """Whether a group holds a sparse matrix as 10x Genomics stores it: its arrays, without the attributes of AnnData."""
-    groups = {path.partition("/")[0] for path in arrays}
-    return any({f"{group}/{part}" for part in ("data", "indices", "indptr", "shape")} <= {*arrays} for group in groups)
+def _cells_of_10x(group: Any) -> tuple[int, int] | None:
+    """Number of cells and of genes of a sparse matrix as 10x Genomics stores it; None for anything else.
+
+    Stored by columns, which are cells: the same arrays are cells by genes, stored by rows.
+    """
+    if not hasattr(group, "keys") or any(
+        part not in group for part in ("data", "indices", "indptr", "barcodes", "shape")
+    ):
+        return None
+    genes, cells = (operator.index(length) for length in group["shape"][...])
+    return cells, genes
 
 
 def _attributes(group: Any) -> dict[str, Any]:

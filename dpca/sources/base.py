@@ -411,6 +411,11 @@ class Source(ABC):
         return False
 
     @property
+    def only(self) -> Source:
+        """The array of its only sample, where it is a file that is one sample, such as an image; else itself."""
+        return self
+
+    @property
     def lines_axis(self) -> int | None:
         """The axis of the lines that its readers may give as they are stored (`Reader.read_lines`); None where they never do."""
         return None

@@ -108,8 +108,12 @@ def _read(source: Source, axis: int, path: str) -> Sequence[int | str]:
             "Convert it.",
             key=KEY,
         )
-    lines = [str(value) for value in values.tolist()]
-    if not all(line.isascii() and line.isdigit() for line in lines):
+    lines: Sequence[int | str] = [str(value) for value in values.tolist()]
+    for kind in source.knows:
+        if kind.of_samples and (facts := source.about(kind)) is not None:
+            lines = facts.called([str(line) for line in lines])
+    words = [line for line in lines if isinstance(line, str)]
+    if len(words) < len(lines) or not all(line.isascii() and line.isdigit() for line in words):
         return lines
     numbers = list(map(int, lines))
     names = set(_text_names(source, axis))

@@ -21,6 +21,8 @@ OBSERVED_NAMES = frozenset(
         "patient",
         "snapshot",
         "snapshots",
+        "volume",
+        "picture",
     }
     | {"observation", "observations", "obs", "obs_names"}
 )

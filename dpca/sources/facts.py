@@ -20,6 +20,10 @@ class Facts(ABC):
     def of(self, chosen: NDArray[np.int64]) -> Self:
         """The facts about some of the samples, or of the features."""
 
+    def called(self, lines: Sequence[str]) -> Sequence[int | str]:
+        """The numbers of the samples that the lines of a file of names mean, where they are more than names; the lines where they are not."""
+        return lines
+
     @classmethod
     @abstractmethod
     def joined(cls, names: Sequence[str], each: Sequence[Self | None]) -> Self | None:

@@ -21,11 +21,11 @@ from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.cf import cf_attributes
 from dpca.sources.coordinate import Auxiliary, Coordinate
+from dpca.sources.file import file_facts, file_state
 from dpca.sources.hdf5_chunks import DecodedChunks
 from dpca.sources.hdf5_container import Hdf5Container, dimension
 from dpca.sources.hdf5_files import Checks, chunks_behind, files_behind, filters_of, opened
 from dpca.sources.matrices import matrix_at, sparse_at
-from dpca.sources.npy import file_facts, file_state
 from dpca.sources.sparse import SparseSource
 from dpca.system.buffers import Buffer
 

@@ -25,7 +25,7 @@ from dpca.sources.auxiliary import ArrayBeside, auxiliaries_of
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.cf import about_values, cf_attributes, coordinate_of, netcdf_fill
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
-from dpca.sources.npy import file_facts, file_state
+from dpca.sources.file import FileSource
 from dpca.sources.runs import TOGETHER_BYTES, read_block
 from dpca.system import regular
 
@@ -230,7 +230,7 @@ class _Netcdf3Reader(Reader):
         return list(auxiliaries_of(self.layout, [self._variable.attrs], beside, self.left_out))
 
 
-class Netcdf3Source(Source):
+class Netcdf3Source(FileSource):
     """A variable of a classic netCDF file, which each task opens anew.
 
     Parameters
@@ -239,8 +239,10 @@ class Netcdf3Source(Source):
     array : name of the variable; may be left out if only one has two or more axes
     """
 
+    kind = "netcdf3"
+
     def __init__(self, path: str | Path, array: str | None = None) -> None:
-        self.path = os.fspath(path)
+        super().__init__(path)
         variables = variables_of(self.path)
         self._array = chosen(self.path, variables, array, _no_node)
         self.variable = variable = variables[self._array]
@@ -282,10 +284,7 @@ class Netcdf3Source(Source):
         return os.path.abspath(self.path), self._array
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "netcdf3", "uri": self.path, "array": self._array, **file_facts(self.path)}
-
-    def state(self, region: Region) -> str | None:
-        return file_state(self.path)
+        return {**super().fingerprint(), "array": self._array}
 
 
 def _is_coordinate(dim: str, variable: Variable) -> bool:

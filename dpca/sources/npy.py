@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.slabs import extent
-from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
+from dpca.sources.base import Layout, Reader, Region, check_dtype, size_of
+from dpca.sources.file import FileSource
 from dpca.sources.runs import read_block
 from dpca.system import regular
 
@@ -38,14 +38,16 @@ class _NpyReader(Reader):
         return out.T if fortran else out
 
 
-class NpySource(Source):
+class NpySource(FileSource):
     """A .npy file of format version 1 or 2, in C or Fortran order; version 3 is only for named fields."""
 
+    kind = "npy"
+
     def __init__(self, path: str | Path) -> None:
-        self._path = os.fspath(path)
-        shape, fortran, dtype, self._offset = header_of(self._path)
+        super().__init__(path)
+        shape, fortran, dtype, self._offset = header_of(self.path)
         self.layout = Layout(
-            self._path, shape, check_dtype(self._path, dtype), (1,) * len(shape), order="F" if fortran else "C"
+            self.path, shape, check_dtype(self.path, dtype), (1,) * len(shape), order="F" if fortran else "C"
         )
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
@@ -53,21 +55,8 @@ class NpySource(Source):
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        with regular.opened(self._path) as file:
+        with regular.opened(self.path) as file:
             yield _NpyReader(self.layout, file, self._offset)
-
-    def stored_bytes(self) -> int | None:
-        return os.path.getsize(self._path)
-
-    @property
-    def place(self) -> tuple[str, str | None] | None:
-        return os.path.abspath(self._path), None
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "npy", "uri": self._path, **file_facts(self._path)}
-
-    def state(self, region: Region) -> str | None:
-        return file_state(self._path)
 
 
 def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
@@ -91,18 +80,3 @@ def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
             f"{path}: its .npy header can't be read: {cause}", "Write the file again with numpy.save."
         ) from cause
     return shape, fortran, dtype, start.tell()
-
-
-def file_facts(path: str | Path) -> dict[str, Any]:
-    """Size and modification time of a file: they change with nearly every rewrite, and are cheap to get."""
-    stat = os.stat(path)
-    return {"bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}
-
-
-def file_state(path: str | Path) -> str:
-    """`file_facts` as one line; "absent" if there is no file."""
-    try:
-        facts = file_facts(path)
-    except FileNotFoundError:
-        return "absent"
-    return " ".join(map(str, facts.values()))

@@ -76,6 +76,7 @@ class SparseSource(Source):
             tuple(chunks),
             codec=", ".join([matrix.dtype[:3], *({codec} - {"none"})]),
             dims=tuple(self._names.get(axis, (None,))[0] for axis in (0, 1)),
+            remarks=_remarks(matrix.shape, self._lines, self._data.layout.shape[0]),
         )
         self.layout = layout if selection is None else layout_of(layout, selection)
 
@@ -353,6 +354,17 @@ def _block(layout: Layout) -> tuple[int, int]:
     """Length of a chunk of a vector, and of as many chunks as are read together."""
     chunk = max(1, layout.chunk_shape[0])
     return chunk, chunk * max(1, BLOCK // chunk)
+
+
+def _remarks(shape: tuple[int, ...], lines: int, n_values: int) -> tuple[str, ...]:
+    """That the longer side, which is streamed, lies across the lines."""
+    if shape[lines] >= shape[1 - lines] or FEW * n_values > math.prod(shape):
+        return ()
+    stored, other = ("rows", "columns")[lines], ("columns", "rows")[lines]
+    return (
+        f"its values lie by {stored}, but its {other} are streamed: they are made dense; stored by {other} "
+        f"(X.{('tocsc', 'tocsr')[lines]}()) they would be read as they are",
+    )
 
 
 def _lines_in_storage(region: Region, lines: int, selection: Selection | None) -> slice:

@@ -28,9 +28,9 @@ from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shift
 from dpca.sources.cf import cf_attributes
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets, without_credentials
+from dpca.sources.file import file_state
 from dpca.sources.formats import GROUPS
 from dpca.sources.matrices import matrix_at, sparse_at, with_features
-from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
 from dpca.sources.sparse import SparseSource

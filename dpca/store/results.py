@@ -83,6 +83,12 @@ class Result:
         return dict(next(one for one in inputs if self.group in ("", one["group"])))
 
     @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Identity of the input when it was read; of several, that of the group, or the first."""
+        found: dict[str, Any] = self.manifest["fingerprint"]
+        return dict(found[self.group or self.groups[0]]) if len(self.groups) > 1 else found
+
+    @property
     def asked_input(self) -> dict[str, Any]:
         """The section `input` of the config; of a list, that of the group, or the first."""
         inputs = self.manifest["config"]["input"]

@@ -57,7 +57,7 @@ def test_a_run_with_weights_masks_and_weights_of_samples(here, capsys):
     assert counts["masked_features"] == (~MASK).sum()
     assert counts["incomplete_features"] == (1 if MASK[3, 3] else 0)
     assert (
-        f"{(~MASK).sum()} features were left out by the filters (mask, chromosomes, variants, min_distance), and are NaN in the result"
+        f"{(~MASK).sum()} features were left out by the filters (mask, chromosomes, variants, exclude, min_distance), and are NaN in the result"
         in capsys.readouterr().err
     )
     # The same samples, as new ones, and back.

@@ -1,6 +1,5 @@
 """Formats that are not read: each refusal has a command, which makes a file that is read."""
 
-import gzip
 import importlib.util
 import shlex
 import shutil
@@ -22,35 +21,6 @@ from tests.sources.test_zarr_array import whole
 from tests.stores import random_array
 
 X = random_array(0, (6, 4), "f8").round(3)
-COUNTS = random_array(1, (6, 4), "i2")
-GREY = (np.arange(20).reshape(4, 5) * 9).astype("u1")
-
-
-def table(path, separator=",", header=True, names=True):
-    lines = [separator.join(["person"] * names + list("abcd"))] * header
-    lines += [separator.join([f"p{at}"] * names + [str(value) for value in row]) for at, row in enumerate(X)]
-    text = "\n".join(lines).encode()
-    Path(path).write_bytes(gzip.compress(text) if path.endswith(".gz") else text)
-
-
-def image(path):
-    nibabel = pytest.importorskip("nibabel")
-    nibabel.Nifti1Image(X.reshape(2, 3, 4).astype("f4"), np.eye(4)).to_filename(path)
-
-
-def picture(path):
-    pytest.importorskip("PIL.Image").fromarray(GREY).save(path)
-
-
-def of_10x(path):
-    matrix = scipy.sparse.csc_matrix(COUNTS.T)
-    with h5py.File(path, "w") as file:
-        for name in ("data", "indices", "indptr"):
-            file[f"matrix/{name}"] = getattr(matrix, name)
-        file["matrix/shape"] = np.array(matrix.shape, "i4")
-        file["matrix/barcodes"] = np.array([f"cell {at}".encode() for at in range(6)])
-        for name in ("id", "name", "feature_type", "genome"):
-            file[f"matrix/features/{name}"] = np.array([b"Gene Expression" if name == "feature_type" else b"g"] * 4)
 
 
 def genotypes(path, how):
@@ -68,25 +38,12 @@ def of(content):
 
 GENOTYPES = 6, 40
 FORMATS = {
-    "x.csv": (table, X),
-    "it's mine.csv": (table, X),
-    "bare.csv": (lambda path: table(path, header=False, names=False), X),
-    "x.tsv": (lambda path: table(path, "\t"), X),
-    "x.csv.gz": (table, X),
     "x.npz": (lambda path: np.savez(path, NAME=X), X),
     "x.mat": (lambda path: scipy.io.savemat(path, {"NAME": X}), X),
     "x.mtx": (lambda path: scipy.io.mmwrite(path, scipy.sparse.csr_matrix(X)), X),
-    "x.nii.gz": (image, X.reshape(1, 2, 3, 4).astype("f4")),
-    "x.png": (picture, GREY[None]),
-    "x.h5": (of_10x, COUNTS),
     "y.vcf.gz": (lambda path: genotypes(path, "--export vcf bgz"), GENOTYPES),
-    "y.pgen": (lambda path: genotypes(path, "--make-pgen"), GENOTYPES),
-    "z.pgen": (lambda path: genotypes(path, "--make-pgen vzs"), GENOTYPES),
     "y.bgen": (lambda path: genotypes(path, "--export bgen-1.2"), GENOTYPES),
-    "x.parquet": (of(b"PAR1"), "pandas.read_parquet"),
     "x.rds": (of(b"\x1f\x8b"), "rdata.read_rds"),
-    "x.tif": (of(b"II*\0"), "tifffile.imread"),
-    "x.nc": (of(b"GRIB\0\0\0\2"), 'engine="cfgrib"'),
 }
 """What writes a file, and its values, their shape, or what the command calls."""
 
@@ -110,7 +67,7 @@ def carried_out(command):
 def test_the_command_of_a_refusal_makes_a_file_that_is_read(name):
     write, expected = FORMATS[name]
     write(name)
-    with pytest.raises(InputError, match="but (a|an|pictures) |matrix of 10x") as caught:
+    with pytest.raises(InputError, match="but (a|an) ") as caught:
         open_source(name)
     assert caught.value.message.startswith(f"{name}: is")
     command, then = caught.value.remedy.removeprefix("Convert it by `").split("`, and set input.uri: ")
@@ -125,6 +82,12 @@ def test_the_command_of_a_refusal_makes_a_file_that_is_read(name):
             np.testing.assert_allclose(whole(open_source(made))[0], expected)
 
 
+def test_files_of_grib_name_the_engine_that_opens_them():
+    Path("x.nc").write_bytes(b"GRIB\0\0\0\2")
+    with pytest.raises(InputError, match=r"x\.nc: is a file of GRIB, .*\nSet input\.engine: cfgrib"):
+        open_source("x.nc")
+
+
 def test_a_format_that_is_not_known_is_refused_too():
     Path("x.docx").write_text("1,2")
     with pytest.raises(InputError, match=r"x\.docx: is neither Zarr nor .*\nConvert it to one of them"):
@@ -132,10 +95,6 @@ def test_a_format_that_is_not_known_is_refused_too():
 
 
 def test_what_python_is_given_in_place_of_an_array_is_answered_by_what_to_do():
-    with pytest.raises(
-        InputError, match=r"X is a list of paths, but an array is allowed\nOpen and join them: dask\.array"
-    ):
-        PCA().fit(["a.npy", Path("b.npy")])
     with h5py.File("model.nc", "w") as file:
         file["x"] = np.where(np.arange(240) == 3, np.nan, np.arange(240.0)).reshape(6, 40)
     with (
