@@ -122,6 +122,10 @@ def _opened(path: str, n_people: int) -> Iterator[Any]:
         ) from cause
     try:
         yield file
+    except RuntimeError as cause:
+        raise InputError(
+            f"{path}: can't be read as a .pgen: {cause}", "Restore it from its source.", key="input.uri"
+        ) from cause
     finally:
         with suppress(RuntimeError):
             file.close()

@@ -129,6 +129,9 @@ def _described(path: str, tiff: bool) -> tuple[tuple[int, ...], np.dtype[Any], i
             with tifffile.TiffFile(path) as file:
                 pages, first = len(file.pages), file.pages[0]
                 shape, dtype = tuple(map(int, first.shape)), np.dtype(first.dtype)
+                file.filehandle.seek(file.pages.next_page_offset or 0)
+                if any(file.filehandle.read(file.tiff.offsetsize)):  # the place of a page that is not there
+                    raise ValueError(f"it ends after {pages} pages, and further ones follow")
         else:
             from PIL import Image
 

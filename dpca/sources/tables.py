@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -47,18 +48,19 @@ class TableSource(FileSource):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
         self._packed = self.path.endswith(".gz")
-        with self.opened() as file:
-            self._scan(file)
+        try:
+            with self.opened() as file:
+                self._scan(file)
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as cause:
+            raise InputError(
+                f"{self.path}: can't be read as a table: {cause}",
+                "Restore it, or write it again, in UTF-8.",
+                "input.uri",
+            ) from cause
 
     def _scan(self, file: BinaryIO) -> None:
         """Find rows, columns and names."""
-        try:
-            lines = _lines(file)
-            head = [line for line, _ in islice(lines, TRIED_ROWS + 1)]
-        except (OSError, EOFError, UnicodeDecodeError) as cause:
-            raise InputError(
-                f"{self.path}: can't be read as a table: {cause}", "Write it again, in UTF-8.", "input.uri"
-            ) from cause
+        head = [line for line, _ in islice(_lines(file), TRIED_ROWS + 1)]
         self.delimiter = _delimiter(head[0] if head else "", self.path)
         rows = list(csv.reader(head, delimiter=self.delimiter))
         first = [word.strip() for word in rows[0]] if rows else []
