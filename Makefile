@@ -99,7 +99,7 @@ brains: $(VENV)/.figures
 	$(BIN)/python -m workflows.brains.make dpca-brains
 	$(BIN)/dpca run configs/brains.yaml --overwrite
 	$(BIN)/python -m workflows.brains.draw results/brains results/brains.png
-	$(BIN)/python -m workflows.brains.to_nifti results/brains dpca-brains/brain_mask.h5 results/brains-nifti
+	$(BIN)/dpca export results/brains --to nifti --overwrite
 
 ## genotypes: 600 people, 60,000 variants, as .bed and as VCF Zarr: components, new people, a chromosome left out, and a figure (half a minute; 200 MB of disk)
 genotypes: $(VENV)/.report $(VENV)/.figures

@@ -1,4 +1,4 @@
-"""Maps of grey matter of 120 people, a file each: the older, the less of it in one region.
+"""Maps of grey matter of 120 people, an image of NIfTI each: the older, the less of it in one region.
 
     python -m workflows.brains.make DIRECTORY
 
@@ -9,7 +9,7 @@ import argparse
 import csv
 from pathlib import Path
 
-import h5py
+import nibabel as nib
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
@@ -52,7 +52,7 @@ def smooth(rng: np.random.Generator, shape: tuple[int, int, int], voxels: float)
 
 
 def make(directory: Path, people: int = PEOPLE, shape: tuple[int, int, int] = SHAPE, seed: int = 0) -> None:
-    """Write sub-001.h5 and so on, brain_mask.h5 with the affine, and participants.tsv, whose rows are in another order."""
+    """Write sub-001.nii and so on, brain_mask.nii.gz, and participants.tsv, whose rows are in another order."""
     rng = np.random.default_rng(seed)
     mask, grey, lost = anatomy(shape)
     others = [smooth(rng, shape, shape[0] / 8) for _ in range(2)]
@@ -65,20 +65,18 @@ def make(directory: Path, people: int = PEOPLE, shape: tuple[int, int, int] = SH
         values = values + OTHERS * sum(rng.standard_normal() * pattern for pattern in others)
         values = values + NOISE * smooth(rng, shape, 0.7)
         values = np.where(mask, values, rng.exponential(0.02, shape))
-        with h5py.File(directory / f"{name}.h5", "w") as file:
-            chunks = (1, -(-shape[0] // 4), *shape[1:])
-            file.create_dataset("grey", data=values[None].astype("f4"), chunks=chunks, compression="gzip")
-            file["participant"] = [name]
-            file["participant"].make_scale("participant")
-            file["grey"].dims[0].attach_scale(file["participant"])
-            for axis, label in enumerate("xyz", start=1):
-                file["grey"].dims[axis].label = label
-    with h5py.File(directory / "brain_mask.h5", "w") as file:
-        file["mask"] = mask
-        file["mask"].attrs["affine"] = affine(shape)
+        write(directory / f"{name}.nii", values.astype("f4"))
+    write(directory / "brain_mask.nii.gz", mask.astype("u1"))
     with open(directory / "participants.tsv", "w", newline="") as file:
         shuffled = [rows[index] for index in rng.permutation(people)]
         csv.writer(file, delimiter="\t").writerows([("participant_id", "age", "sex"), *shuffled])
+
+
+def write(path: Path, values: np.ndarray) -> None:
+    """Write an image (x, y, z)."""
+    image = nib.Nifti1Image(values, affine(values.shape))
+    image.header.set_xyzt_units("mm")
+    nib.save(image, path)
 
 
 def main() -> None:
