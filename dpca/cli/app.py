@@ -39,7 +39,7 @@ from dpca.version import __version__
 
 # Libraries are imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
-    from dpca.commands.apply import Placement
+    from dpca.commands.apply import Placement, Projecting
     from dpca.commands.export import Format
     from dpca.commands.side_by_side import Given
 
@@ -309,6 +309,12 @@ def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None, ever
 @click.argument("result", type=PATH)
 @click.argument("given", metavar="INPUT", type=URI)
 @out_option
+@click.option(
+    "--projection",
+    type=click.Choice(["least_squares", "mean"]),
+    help="Of samples with missing values: least squares on the values that there are, or the fit's means in their place. "
+    "Default: least_squares for genotypes, else mean.",
+)
 @kernel_options
 @where_options
 @debug_option
@@ -319,6 +325,7 @@ def transform(
     overwrite: bool,
     kernel_case: int | None,
     training: str | None,
+    projection: Projecting | None,
     **where: Any,
 ) -> None:
     """Compute scores of new samples. INPUT is a path or URL, or a YAML file with the keys of a config's input.
@@ -332,7 +339,16 @@ def transform(
     from dpca.commands.apply import transform as apply
 
     place = _place(**where)
-    applied = apply(result, given, out, overwrite=overwrite, place=place, kernel_case=kernel_case, training=training)
+    applied = apply(
+        result,
+        given,
+        out,
+        overwrite=overwrite,
+        place=place,
+        kernel_case=kernel_case,
+        training=training,
+        projection=projection,
+    )
     print_applied(applied, "scores")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dpca.execution.watching import keep_to, vitals_of
 from dpca.genotypes.aligned import AlignedSource
 from dpca.genotypes.variants import Variants
 from dpca.methods.alleles import found_shares, shrinkage_of, variants_of
+from dpca.methods.applying import ScoredSamples
 from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.methods.projectors import (
     Absent,
@@ -62,6 +63,10 @@ from dpca.store.unfinished import differences
 from dpca.system.machine import watched_memory
 
 ROTATED = "rotated_scores"
+Projecting = Literal["least_squares", "mean"]
+LEAST_SQUARES: Projecting = "least_squares"
+CALL_RATE, PROJECTION_ERROR = "call_rate", "projection_standard_error"
+"""Share of the features of the fit of which a sample has a value, and the standard errors of scores by least squares."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ def transform(
     place: Placement,
     kernel_case: int | None = None,
     training: str | None = None,
+    projection: Projecting | None = None,
 ) -> Applied:
     """Scores of new samples, as a Zarr group with `scores` (sample, component): whitened if the result's are.
 
@@ -110,6 +116,8 @@ def transform(
     out : the group to create
     kernel_case : the number of the kernel, for a result that has several
     training : where the training data of a kernel are now, if they were moved
+    projection : of samples with missing values: least_squares on the values that they have, with arrays call_rate and
+        projection_standard_error; or mean, which counts a missing value as the fit's mean. None: least_squares for genotypes, else mean
     """
     fit = open_result(result)
     wheres = _inputs_of(fit, given)
@@ -120,6 +128,7 @@ def transform(
     projectors = [
         _projector(one, group, kernel_case, training, regressors) for one, group in zip(fit.each, groups, strict=True)
     ]
+    by_least_squares = _projects_by_least_squares(fit, projectors, projection)
     of_features = not isinstance(projectors[0], ByMatrix)
     paths = [path for where in wheres for path in where.paths]
     with (
@@ -144,6 +153,8 @@ def transform(
         what = {"command": "transform", "fit": fit.run, "input": identity, "kernel_case": kernel_case}
         if regressors is not None:  # the fingerprint of new samples says nothing of their covariates
             what["regressors"] = digest_of(regressors)
+        if by_least_squares:
+            what["projection"] = LEAST_SQUARES
         sources = [source for projector in projectors for source in projector.sources]
         n_bytes = sum(group.layout.bytes for group in groups)
         ledger = aside.begin(what, plans, n_bytes, progress, sources)
@@ -157,8 +168,10 @@ def transform(
             if isinstance(projector, ByComponents | ByKernel):
                 projector.receive_measured = missing.of(projector.name)
         written.create(groups[0].n_samples, plans[0], dims.sample, fit.is_whitened)
+        if by_least_squares:
+            projectors[0].receive_measured = written.measuring(dims.sample, missing.of(projectors[0].name))  # type: ignore[attr-defined]
         write_coordinates(outputs, of_names.source, dims, axis)
-        said = _shrinkage(fit, groups[0].source, outputs)
+        said = _shrinkage(fit, groups[0].source, outputs, by_least_squares)
         _project(projectors, written, Runner(executor, progress, ledger))
         if differences(identity, fingerprint(groups)) or ledger.stale(sources):
             aside.forget()
@@ -178,7 +191,7 @@ def transform(
             *dict.fromkeys(notes),
             *said,
             *missing.on_samples_without_values(),
-            *missing.on_replaced_values(),
+            *missing.on_replaced_values(by_least_squares),
             *_of_no_value(sorted(written.zero)),
         ),
     )
@@ -226,12 +239,12 @@ def _new_samples(where: Input, fit: Result) -> FeatureGroup:
     return FeatureGroup(source, axis, fit.group)
 
 
-def _shrinkage(fit: Result, source: Source, outputs: Outputs) -> list[str]:
+def _shrinkage(fit: Result, source: Source, outputs: Outputs, by_least_squares: bool) -> list[str]:
     """Write how much smaller projected scores of genotypes are than those of the fit, and say it."""
     found = shrinkage_of(fit)
     if found is None:
         return []
-    if isinstance(source, AlignedSource) and "components" in fit.arrays:
+    if isinstance(source, AlignedSource) and "components" in fit.arrays and not by_least_squares:
         found *= found_shares(fit, source.matching.places >= 0)
     outputs.write("shrinkage", found, ("component",))
     return [
@@ -266,6 +279,8 @@ class _WrittenScores:
     """The matrix that makes rotated scores of these; None where there are none."""
     missing: Absent | None = None
     """Missing values of the samples; None for the part of one of several inputs."""
+    beside: tuple[str, ...] = ()
+    """Arrays of what is measured of the samples."""
     zero: set[int] = field(default_factory=set)
     """Numbers of the samples whose scores are all 0."""
 
@@ -281,10 +296,33 @@ class _WrittenScores:
             dims = dim, ROTATED_COMPONENT
             self.outputs.create_array(ROTATED, (n_samples, k), (chunks[0], k), np.float64, dims, attributes=attributes)
 
+    def measuring(
+        self, dim: str, receive: Callable[[slice, ScoredSamples], None]
+    ) -> Callable[[slice, ScoredSamples], None]:
+        """A receiver of what was measured by least squares, which writes it and hands it on.
+
+        Parameters
+        ----------
+        dim : the name of the axis of samples
+        """
+        (n_samples, k), chunks = self.outputs.array(self.name).shape, self.outputs.array(self.name).chunks
+        self.beside = (CALL_RATE, PROJECTION_ERROR)
+        self.outputs.create_array(CALL_RATE, (n_samples,), chunks[:1], np.float64, (dim,))
+        self.outputs.create_array(PROJECTION_ERROR, (n_samples, k), chunks, np.float64, (dim, "component"))
+
+        def write(group: slice, measured: ScoredSamples) -> None:
+            assert measured.standard_errors is not None
+            known = np.where(measured.kept > 0, 1 - measured.absent / np.maximum(measured.kept, 1), np.nan)
+            self.outputs.write_part(CALL_RATE, (group,), known)
+            self.outputs.write_part(PROJECTION_ERROR, (group, slice(0, k)), measured.standard_errors / self.whitening)
+            receive(group, measured)
+
+        return write
+
     @property
     def damage(self) -> str | None:
         """Fault of what was written; None if it is intact."""
-        names = [self.name] if self.to_rotated is None else [self.name, ROTATED]
+        names = [self.name, *self.beside] if self.to_rotated is None else [self.name, *self.beside, ROTATED]
         return next((found for name in names if (found := self.outputs.damage(name))), None)
 
     def of_input(self, name: str) -> _WrittenScores:
@@ -411,6 +449,22 @@ def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[tu
             yield along, replace(found, values=values, parts=chunks)
         elif {*along} <= {*dims}:
             yield along, found
+
+
+def _projects_by_least_squares(fit: Result, projectors: Sequence[Projector], asked: Projecting | None) -> bool:
+    """Whether scores are those by least squares on the values that samples have; sets it."""
+    (only,) = projectors if len(projectors) == 1 else (None,)
+    possible = isinstance(only, ByComponents) and only.rules.center
+    if asked == LEAST_SQUARES and not possible:
+        raise ConfigError(
+            f"--projection is {LEAST_SQUARES}, but {fit.name} has no components of one centred input",
+            "Leave it out: missing values count as the mean of the fit.",
+        )
+    of_genotypes = variants_of(fit) is not None
+    if isinstance(only, ByComponents) and possible:
+        only.least_squares = asked == LEAST_SQUARES or (asked is None and of_genotypes)
+        return only.least_squares
+    return False
 
 
 def _projector(

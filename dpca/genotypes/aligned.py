@@ -161,7 +161,7 @@ class AlignedSource(View):
                 else ""
             )
             + (f"; {found.n_other:,} are there with other alleles, and were not used" if found.n_other else "")
-            + (f". For the other {d - n:,} everyone was given the mean of the reference" if n < d else ""),
+            + (f". For the other {d - n:,} calls of everyone are missing" if n < d else ""),
         )
 
     @property

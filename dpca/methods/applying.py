@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from dpca.methods.passes import Pass, damage_of
 from dpca.methods.sweeps import Sweep
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.feature_panels import counting
+from dpca.numerics.least_squares import add_products, n_pairs
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region
 from dpca.store.fitted import Fitted
@@ -50,6 +51,9 @@ class GroupedPass(Pass):
 class Projection(GroupedPass):
     """Settings that all parts of a pass over new samples share; `plan` is that of one group, the largest where sizes differ."""
 
+    least_squares: bool = False
+    """Whether products of components over the values that a sample has are added up, too (`dpca.numerics.least_squares`)."""
+
     def part(self, part: int) -> tuple[Self, int]:
         restricted, _ = super().part(part)
         if self.regressors is not None:
@@ -73,9 +77,12 @@ class ScoredSamples:
     """Number of features that the fit kept and that have a weight, the same for all."""
     absent: F64
     """Number of values of these that are missing."""
+    standard_errors: F64 | None = None
+    """Standard errors of scores by least squares, (samples, n_components)."""
 
 
-N_MEASURED = len(fields(ScoredSamples))
+N_MEASURED = 3
+"""Squares, kept and absent."""
 
 
 def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:
@@ -83,11 +90,12 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
 
     Returns
     -------
-    (samples of the group, n_components + N_MEASURED); the last columns are those of `ScoredSamples`
+    (samples of the group, n_components + N_MEASURED): after the scores those of `ScoredSamples`; for least squares after these the products of
+    components over the values that a sample has
     """
-    samples = work.group_of(part)
-    sums = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + N_MEASURED))
-    scores, (squares, kept, absent) = sums[:, :-N_MEASURED], sums[:, -N_MEASURED:].T
+    samples, k = work.group_of(part), fitted.components.shape[0]
+    sums = np.zeros((samples.stop - samples.start, k + N_MEASURED + work.least_squares * n_pairs(k)))
+    scores, (squares, kept, absent), products = sums[:, :k], sums[:, k : k + N_MEASURED].T, sums[:, k + N_MEASURED :]
     standardizer = work.feature_panels()
     for tile, slabs in work.read(part, Counts(), report):
         fitted_tile = fitted.of(tile)  # read once, since a stored chunk may be larger than a slab
@@ -95,7 +103,14 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
             mean, scale, components = fitted_tile.flat(slab.inside)
             fit = work.fit(fitted_tile.regressed(slab.inside))
             kept += np.count_nonzero(counting(mean, scale))
-            for start, stop, block in slab.located(standardizer.apply(slab.raw, mean, scale, fit, absent)):
+
+            def receive_missing(
+                start: int, stop: int, missing: NDArray[np.bool_] | None, components: F64 = components
+            ) -> None:
+                add_products(products, components[:, start:stop], missing)
+
+            receive = receive_missing if work.least_squares else None
+            for start, stop, block in slab.located(standardizer.apply(slab.raw, mean, scale, fit, absent, receive)):
                 scores += block @ components[:, start:stop].T
                 squares += np.einsum("nf,nf->n", block, block)
     return sums

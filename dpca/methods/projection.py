@@ -22,6 +22,7 @@ from dpca.methods.applying import (
     reconstruction_span,
 )
 from dpca.numerics import preprocess
+from dpca.numerics.least_squares import n_pairs, solved
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.memory import held_to_read
@@ -48,12 +49,18 @@ NO_SCRATCH = Scratch("", 0)
 
 
 def plan_projection(
-    source: Source, samples_axis: int, fitted: Fitted, workers: Workers, coordinates: Mapping[str, int] = {}
+    source: Source,
+    samples_axis: int,
+    fitted: Fitted,
+    workers: Workers,
+    coordinates: Mapping[str, int] = {},
+    least_squares: bool = False,
 ) -> RunPlan:
     """The plan of a projection of new samples.
 
     Parameters
     ----------
+    least_squares : whether scores are those by least squares on the values that there are
     coordinates : bytes that are held to copy or compare each coordinate before, by a name in words
     """
 
@@ -62,7 +69,8 @@ def plan_projection(
     def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
         plan = run_plan.plan
         tile = n_components * plan.tile_width * itemsize
-        scores = 8 * plan.n_samples * (n_components + N_MEASURED)
+        pairs = n_pairs(n_components) if least_squares else 0
+        scores = 8 * plan.n_samples * (n_components + N_MEASURED + pairs)
         task = {
             **held_to_read(run_plan, source),
             **preprocess.held_to_apply(plan),
@@ -71,6 +79,11 @@ def plan_projection(
             "components of a slab": 2 * 8 * n_components * plan.slab_width,
             **held_of_regression(fitted, plan.tile_width, 2 * plan.slab_width, plan.n_samples * plan.block_width),
             "scores of a span": 2 * scores,
+            **(
+                {"products of components, and what is missing": 8 * plan.block_width * (2 * pairs + plan.n_samples)}
+                if pairs
+                else {}
+            ),
         }
         sums = [HeldArray("scores", scores, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks)]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
@@ -124,6 +137,7 @@ def project(
     receive: Callable[[slice, F64, ScoredSamples], None],
     name: str = "transform",
     regressors: F64 | None = None,
+    least_squares: bool = False,
 ) -> None:
     """Scores of new samples, ((Y - 1 m') diag(t)) W, and what belongs to them, in one pass.
 
@@ -133,20 +147,34 @@ def project(
     fitted : means, scales and components of the fit
     rules : preprocessing of the fit
     regressors : of the new samples, (samples, p), if the fit subtracts a regression
+    least_squares : whether scores are those by least squares on the values that there are
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
         whitened, and what belongs to them, all float64. It may be called again with the same group
     """
     assert run_plan.groups is not None
 
+    k = fitted.components.shape[0]
+
     def split(group: slice, sums: F64) -> None:
-        receive(group, sums[:, :-N_MEASURED], ScoredSamples(*sums[:, -N_MEASURED:].T))
+        scores, measured = sums[:, :k], ScoredSamples(*sums[:, k : k + N_MEASURED].T)
+        if least_squares:
+            n_values = measured.kept - measured.absent
+            scores, errors = solved(scores, measured.squares, sums[:, k + N_MEASURED :], n_values)
+            measured = replace(measured, standard_errors=errors)
+        receive(group, scores, measured)
 
     runner.run(
         Stage(
             name=name,
             task=projection_span,
             work=Projection(
-                source, run_plan.plan, rules, np.dtype(np.float64), groups=run_plan.groups, regressors=regressors
+                source,
+                run_plan.plan,
+                rules,
+                np.dtype(np.float64),
+                groups=run_plan.groups,
+                regressors=regressors,
+                least_squares=least_squares,
             ),
             shared=(fitted,),
             empty=SampleGroups.of(run_plan, np.zeros((0, 0)), operator.add, split),

@@ -112,15 +112,20 @@ class Absent:
             f"sample{'s' * (found.size > 1)} {named}: no value of a feature that the fit kept, and NaN in the result"
         ]
 
-    def on_replaced_values(self) -> list[str]:
+    def on_replaced_values(self, least_squares: bool = False) -> list[str]:
         """The note on missing values of other samples; empty where there are none."""
         absent = np.where(self.everywhere, 0, sum(self._absent.values(), np.zeros(self._n_samples)))
         if not absent.any():
             return []
         n, n_samples, worst = int(absent.sum()), int(np.count_nonzero(absent)), int(absent.argmax())
+        said = (
+            "were left out: scores are those by least squares on the values that there are (arrays call_rate, projection_standard_error)"
+            if least_squares
+            else "counted as what the fit expects there, so that scores are closer to 0 than with values"
+        )
         return [
             f"{n:,} missing value{'s' * (n > 1)} of {n_samples:,} new sample{'s' * (n_samples > 1)}, most of sample {worst} "
-            f"({int(absent[worst]):,}), counted as what the fit expects there, so that scores are closer to 0 than with values"
+            f"({int(absent[worst]):,}), {said}"
         ]
 
 
@@ -138,6 +143,8 @@ class ByComponents:
     """Regressors of the samples, (samples, p), if the fit subtracts a regression."""
     receive_measured: Callable[[slice, ScoredSamples], None] | None = None
     """Called with each group before its scores, and with what belongs to them."""
+    least_squares: bool = False
+    """Whether scores are those by least squares on the values that there are."""
     run_plan: RunPlan = field(init=False)
 
     @property
@@ -149,7 +156,7 @@ class ByComponents:
         return (self.source,)
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
-        self.run_plan = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
+        self.run_plan = plan_projection(self.source, self.axis, self.fitted, workers, coordinates, self.least_squares)
         return self.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
@@ -158,7 +165,17 @@ class ByComponents:
                 self.receive_measured(group, measured)
             receive(group, scores)
 
-        project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group, self.name, self.regressors)
+        project(
+            self.source,
+            self.fitted,
+            self.rules,
+            self.run_plan,
+            runner,
+            of_group,
+            self.name,
+            self.regressors,
+            self.least_squares,
+        )
 
     def check_unchanged(self) -> None:
         """Nothing to check: components are enough."""

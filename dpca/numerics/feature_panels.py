@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +161,7 @@ class FeaturePanels(Standardizer):
         divisor: F64,
         fit: tuple[F64, F64] | None = None,
         absent: F64 | None = None,
+        receive_missing: Callable[[int, int, NDArray[np.bool_] | None], None] | None = None,
     ) -> Iterator[tuple[int, int, F64]]:
         """Preprocess a slab of new samples by given means and divisors.
 
@@ -173,6 +174,8 @@ class FeaturePanels(Standardizer):
             product is subtracted, too; None for none
         absent : to which the number of missing values of each sample is added, (n_samples,), of features that count
             (`counting`)
+        receive_missing : called for each block with its first and its last feature and the mask of missing values, before it; None for a mask
+            without any
 
         Yields
         ------
@@ -193,6 +196,8 @@ class FeaturePanels(Standardizer):
                 cleared(block, missing)
                 if absent is not None:
                     absent += missing[:, counting(mean[start:stop], divisor[start:stop])].sum(axis=1)
+            if receive_missing is not None:
+                receive_missing(start, stop, missing)
             yield start, stop, block
 
     def applied(

@@ -15,7 +15,6 @@ from dpca.settings import PREPROCESS
 from dpca.slabs import Box, extent
 from dpca.sources.base import Layout, Reader, Region, Source, describe
 from dpca.sources.coordinate import difference
-from dpca.sources.facts import kinds_of
 from dpca.sources.latitudes import sqrt_cos_lat
 from dpca.sources.memory import MemorySource
 from dpca.types import F64
@@ -166,11 +165,9 @@ def weights_of(
     for field, key in zip(fields, ("weights", "filters.mask"), strict=True):
         if field is not None:
             _check_coordinates(field, source, axis, f"preprocess.{key}")
-    for array in (weights, mask):
-        if not isinstance(array, Source):
-            continue
-        for kind in kinds_of([source]):
-            if not kind.of_samples:  # such as where voxels lie
+    for array in (one for one in (weights, mask) if isinstance(one, Source)):
+        for kind in array.knows:
+            if not kind.of_samples and kind in source.knows:  # such as where voxels lie
                 kind.joined([source.layout.name, array.layout.name], [source.about(kind), array.about(kind)])
     of_weights, of_mask = fields
     if of_mask is None:

@@ -63,6 +63,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "as_correlation": ("correlation of data and score", ONE),
     "components_standard_error": ("standard error of each component, from draws of samples", ONE),
     "digits": ("correct decimal digits of each eigenvalue", ONE),
+    "call_rate": ("share of the features of the fit of which the sample has a value", ONE),
+    "projection_standard_error": ("standard error of the scores of the values that the sample has", SAME),
     "scores_left_out": ("scores of the samples that the selection left out", SAME),
     "scores_standard_error": ("standard error of the scores, from draws of samples", SAME),
     "scores_interval": ("interval of the scores, from draws of samples", SAME),

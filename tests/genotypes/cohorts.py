@@ -157,8 +157,13 @@ def printed(stem, k):
     return np.loadtxt(f"{stem}.eigenval"), vectors
 
 
-def smartpca(bed, k):
-    """The eigenvalues and the coordinates that smartpca prints, by altnormstyle: NO, usenorm: YES, numoutlieriter: 0."""
+def smartpca(bed, k, n_fitted=None):
+    """The eigenvalues and the coordinates that smartpca prints, by altnormstyle: NO, usenorm: YES, numoutlieriter: 0.
+
+    Parameters
+    ----------
+    n_fitted : the number of people, from the first on, that it fits; it projects the others by least squares (lsqproject). None for all
+    """
     stem = str(bed)[: -len(".bed")]
     settings = {
         "genotypename": f"{stem}.bed",
@@ -172,6 +177,12 @@ def smartpca(bed, k):
         "numoutevec": k,
         "numthreads": 1,
     }
+    if n_fitted is not None:
+        rows = [line.split() for line in Path(f"{stem}.fam").read_text().splitlines()]
+        people = [" ".join([*row[:5], "fitted" if n < n_fitted else "new"]) for n, row in enumerate(rows)]
+        Path(f"{stem}.pedind").write_text("\n".join(people) + "\n")
+        Path(f"{stem}.populations").write_text("fitted\n")
+        settings |= {"indivname": f"{stem}.pedind", "poplistname": f"{stem}.populations", "lsqproject": "YES"}
     Path(f"{stem}.par").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
     done = subprocess.run([needed(SMARTPCA), "-p", f"{stem}.par"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

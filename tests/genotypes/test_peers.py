@@ -172,6 +172,31 @@ def test_smartpca(n_missing):
     assert_same_vectors(fitted / np.linalg.norm(fitted, axis=0), coordinates, 6e-5)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.8, 0.95])
+def test_projection_of_people_with_missing_calls_is_smartpcas(share):
+    """Coordinates of new people to the four decimals that smartpca prints by lsqproject; with means in place of calls they shrink."""
+    of, k, n = cohort(n=150, d=6000, missing=0.0, special=False), 2, 120
+    order = np.random.default_rng(0).permutation(150)
+    of = some(of, people=order)
+    gaps = np.random.default_rng(1).random(of.dosages.shape) < share
+    gaps[:, :n] = False
+    of.dosages[gaps] = -1
+    _, coordinates = smartpca(write_plink(of, "all"), k, n_fitted=n)
+    write_plink(some(of, people=range(n)), "fitted")
+    write_plink(some(of, people=range(n, 150)), "new")
+    arrays = run("fitted.bed", "smartpca", "mean", model={"n_components": k})
+    assert dpca("transform", "result", "new.bed", "--out", "new.zarr") == 0
+    assert dpca("transform", "result", "new.bed", "--out", "shrunk.zarr", "--projection", "mean") == 0
+    new, shrunk = zarr.open_group("new.zarr", mode="r"), zarr.open_group("shrunk.zarr", mode="r")
+    fitted, found = arrays["scores"][...], new["scores"][...]
+    factors = (fitted * coordinates[:n]).sum(axis=0) / (fitted**2).sum(axis=0)
+    np.testing.assert_allclose(fitted * factors, coordinates[:n], atol=1e-4)
+    np.testing.assert_allclose(found * factors, coordinates[n:], atol=1e-4)
+    np.testing.assert_allclose(new["call_rate"][...], 1 - gaps[:, n:].mean(axis=0), atol=0.01)
+    slope = (shrunk["scores"][...] * found).sum(axis=0) / (found**2).sum(axis=0)
+    np.testing.assert_allclose(slope, 1 - share, atol=0.07)
+
+
 def test_bed_reader_reads_the_same():
     bed_reader = imported("bed_reader")
     of = cohort(n=61, d=3000)

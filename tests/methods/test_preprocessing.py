@@ -211,7 +211,7 @@ def test_all_that_is_left_out_is_counted_where_nothing_is_left():
     x = np.random.default_rng(0).normal(size=(6, 9))
     x[0, :4] = np.nan
     fields = weights_of(as_source(x), 0, None, as_source(np.arange(9) > 1))
-    message = "all 9 features are left out: 2 by preprocess.filters .mask, chromosomes, variants, min_distance., 2 with more missing .*, 5 with less"
+    message = "all 9 features are left out: 2 by preprocess.filters .mask, chromosomes, variants, exclude, min_distance., 2 with more missing .*, 5 with less"
     with pytest.raises(DataError, match=message):
         decompose_array(x, 2, rules=Rules(missing="drop", min_variance=100.0), weights=fields)
 
