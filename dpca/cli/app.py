@@ -361,6 +361,9 @@ def transform(
     help="Numbers from 0, with ends of ranges not included; or names; or dates, also shortened as 1999-02. Default: all.",
 )
 @click.option("--n-components", metavar="K", type=int, help="Number of components to use. Default: all.")
+@click.option(
+    "--components", metavar="1,2,5", help="Components to use, by their numbers from 1 on, in place of the first ones."
+)
 @kernel_options
 @where_options
 @debug_option
@@ -370,6 +373,7 @@ def reconstruct(
     overwrite: bool,
     samples: str | None,
     n_components: int | None,
+    components: str | None,
     kernel_case: int | None,
     training: str | None,
     **where: Any,
@@ -387,6 +391,7 @@ def reconstruct(
         out,
         samples=samples,
         n_components=n_components,
+        components=components,
         overwrite=overwrite,
         place=place,
         kernel_case=kernel_case,

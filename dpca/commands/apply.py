@@ -371,6 +371,7 @@ def reconstruct_samples(
     *,
     samples: str | None = None,
     n_components: int | None = None,
+    components: str | None = None,
     overwrite: bool,
     place: Placement,
     kernel_case: int | None = None,
@@ -384,6 +385,7 @@ def reconstruct_samples(
     out : the group to create
     samples : which samples, such as 0:10,57 (zero-based, the end not included); None for all
     n_components : how many components are used; None for all
+    components : the numbers of those that are used, from 1 on, such as 1,2,5; None for the first n_components
     kernel_case, training : as for `transform`
     """
     fit = open_result(result)
@@ -393,11 +395,12 @@ def reconstruct_samples(
             f"--n-components is {n_components}, but {fit.name} has {most} components",
             f"Give a number from 1 to {most}.",
         )
-    k = n_components or most
+    used = _components_of(components, fit, n_components)
+    k = max(used, default=n_components or most)
     chosen = _chosen(samples, fit)
     notes: list[str] = []
     each = fit.each
-    restorers = [_restorer(one, chosen, k, out, kernel_case, training, notes.append) for one in each]
+    restorers = [_restorer(one, chosen, k, used, out, kernel_case, training, notes.append) for one in each]
     with (
         _running(place) as (executor, progress, keep_to_plan),
         building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
@@ -406,7 +409,15 @@ def reconstruct_samples(
         held = held_to_copy({name: found for name, (_, found) in coordinates.items()})
         plans = [restorer.plan(executor.workers(place.memory), held) for restorer in restorers]
         keep_to_plan(side_by_side(plans))
-        what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
+        what: dict[str, Any] = {
+            "command": "reconstruct",
+            "fit": fit.run,
+            "samples": samples,
+            "n_components": k,
+            "case": kernel_case,
+        }
+        if used:
+            what["components"] = used
         sources = [source for restorer in restorers for source in restorer.sources]
         n_bytes = sum(restorer.n_bytes for restorer in restorers)
         ledger = aside.begin(what, plans, n_bytes, progress, sources)
@@ -418,7 +429,10 @@ def reconstruct_samples(
             for one in each
             if (found := VoxelSpace.in_facts(one.fingerprint)) is not None
         }
-        outputs.create({"result": str(result), "n_components": k, **({SPACE: spaces} if spaces else {})})
+        components_used = {"components": used} if used else {}
+        outputs.create(
+            {"result": str(result), "n_components": k, **components_used, **({SPACE: spaces} if spaces else {})}
+        )
         for name, (along, coordinate) in coordinates.items():
             outputs.write_coordinate(name, coordinate, *along)
         outputs.name_coordinates([name for name, (along, _) in coordinates.items() if along != (name,)])
@@ -498,10 +512,27 @@ def _projector(
     return ByKernel(fit.fitted, fit.rules, kernel, trained, source, axis, (fit.regressors, regressors))
 
 
+def _components_of(text: str | None, fit: Result, n_components: int | None) -> list[int]:
+    """The numbers of components in a text such as 1,2,5; none where it is None, for the first ones."""
+    if text is None:
+        return []
+    if n_components is not None:
+        raise ConfigError("--components and --n-components are given, but one says which are used", "Leave one out.")
+    words = [word.strip() for word in text.split(",")]
+    numbers = [int(word) for word in words if re.fullmatch(r"[0-9]{1,9}", word)]
+    if len(numbers) < len(words) or len({*numbers} & {*range(1, fit.n_components + 1)}) < len(numbers):
+        raise ConfigError(
+            f"--components is {text}, but {fit.name} has the components 1 to {fit.n_components}, each once",
+            "Write it like 1,2,5.",
+        )
+    return sorted(numbers)
+
+
 def _restorer(
     fit: Result,
     chosen: NDArray[np.int64],
     k: int,
+    used: list[int],
     out: str | Path,
     case: int | None,
     training: str | None,
@@ -510,7 +541,12 @@ def _restorer(
     """The restorer that computes samples from their scores."""
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
-        return FromComponents(fit, chosen, k, str(out))
+        return FromComponents(fit, chosen, k, str(out), tuple(used))
+    if used:
+        raise ConfigError(
+            f"--components is for results of pca, but {fit.name} is of kernel_pca",
+            "Give --n-components, for the first ones.",
+        )
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         raise ConfigError(

@@ -170,7 +170,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if is_data_array(scores):
             from dpca.store.labelled import scores_in
 
-            scores = scores_in(scores)
+            scores = scores_in(scores, n_components)
         matrix = np.asarray(scores, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != n_components:
             raise InputError(

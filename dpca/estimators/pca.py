@@ -485,7 +485,7 @@ class PCA(Streaming):
         Parameters
         ----------
         X : (n_samples, n_components) scores, whitened if `whiten`, and rotated with `rotation`; or a DataArray of them, whose dimensions are the
-            samples' and `component`
+            samples' and `component`: its coordinate says which components there are, such as of scores.sel(component=[1, 2, 5])
 
         Returns
         -------

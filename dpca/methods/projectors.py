@@ -214,6 +214,8 @@ class FromComponents:
     chosen: NDArray[np.int64]
     n_components: int
     out: str
+    used: tuple[int, ...] = ()
+    """Numbers of the components that are used, from 1 on; none for all."""
     run_plan: RunPlan = field(init=False)
 
     @property
@@ -255,9 +257,10 @@ class FromComponents:
         return self.run_plan
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
-        scores = Scores(
-            self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen, self.fit.regressors
-        )
+        factors = self.fit.whitening[: self.n_components]
+        if self.used:
+            factors = np.where(np.isin(np.arange(1, self.n_components + 1), self.used), factors, 0.0)
+        scores = Scores(self.fit.arrays["scores"], factors, self.chosen, self.fit.regressors)
         reconstruct(self.fit.fitted, scores, self.layout, self.run_plan, outputs, runner, self.fit.group)
 
     def check_unchanged(self) -> None:

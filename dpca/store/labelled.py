@@ -96,14 +96,29 @@ class ArrayLabels:
         return restored.rename(self.name)  # else it would have the name of a Dask array
 
 
-def scores_in(data: xr.DataArray) -> NDArray[np.float64]:
-    """The values of scores, (n_samples, n_components), in whichever order their two dimensions are."""
+def scores_in(data: xr.DataArray, n_components: int) -> NDArray[np.float64]:
+    """The values of scores, (n_samples, n_components), in whichever order their two dimensions are.
+
+    If they have the coordinate component, it says which are there: one, some or all of them, from 1 on; the others are 0.
+    """
     if data.ndim != 2 or COMPONENT not in data.dims:
         raise InputError(
             f"scores have dimensions {data.dims}, but two are allowed, the samples' and {COMPONENT!r}",
             "Name them so, with rename; give a single sample as isel(NAME=[0]).",
         )
-    return np.asarray(data.transpose(..., COMPONENT), np.float64)
+    values = np.asarray(data.transpose(..., COMPONENT), np.float64)
+    if COMPONENT not in data.coords:
+        return values
+    numbers = np.asarray(data[COMPONENT].values)
+    if len({*numbers.tolist()} & {*range(1, n_components + 1)}) < len(numbers):
+        raise InputError(
+            f"scores have the components {', '.join(map(str, numbers[:10].tolist()))}{' and others' * (len(numbers) > 10)}, but each of 1 to "
+            f"{n_components} is allowed once",
+            "Give scores of components of the fit, or drop_vars('component') of all of them in their order.",
+        )
+    found = np.zeros((len(values), n_components))
+    found[:, numbers.astype(int) - 1] = values
+    return found
 
 
 def dataset_of(

@@ -341,6 +341,9 @@ def test_a_reconstruction_is_the_mean_and_what_components_explain(shape, axis, w
     assert dpca("reconstruct", "r", "--out", "z.zarr", "--samples", "4,0:3", "--n-components", "1") == 0
     expected = np.moveaxis(explained(1)[[4, 0, 1, 2]], 0, axis)
     np.testing.assert_allclose(zarr.open_group("z.zarr", mode="r")["reconstruction"][...], expected, atol=1e-9)
+    assert dpca("reconstruct", "r", "--out", "some.zarr", "--components", "3,1") == 0
+    expected = np.moveaxis(explained(3) - explained(2) + explained(1), 0, axis)
+    np.testing.assert_allclose(zarr.open_group("some.zarr", mode="r")["reconstruction"][...], expected, atol=1e-9)
 
 
 def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
@@ -356,6 +359,10 @@ def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
     ("arguments", "said"),
     [
         (("--samples", "3:99"), "'3:99' is not among the 12 samples"),
+        (("--components", "1,9"), "--components is 1,9, but r has the components 1 to 3, each once"),
+        (("--components", "2,2"), "each once"),
+        (("--components", "x"), "Write it like 1,2,5"),
+        (("--components", "1", "--n-components", "2"), "one says which are used"),
         (("--samples", "5:5"), "'5:5' is empty: a range ends before its second number"),
         (("--samples", "0:100"), "Numbers from 0 to 11 are allowed; a range may end at 12."),
         (("--samples", "12"), "'12' is not among the 12 samples"),

@@ -155,6 +155,26 @@ def test_a_part_of_the_samples_keeps_its_own_coordinates(field, model):
     xr.testing.assert_allclose(fitted.inverse_transform(fitted.transform(later)), later, rtol=1e-10)
 
 
+@pytest.mark.parametrize("model", MODELS[:1] + MODELS[2:3], ids=lambda model: type(model).__name__)
+def test_scores_of_some_components_are_placed_by_their_numbers(field, model):
+    fitted = clone(model).set_params(n_components=3).fit(field)
+    scores = fitted.transform(field)
+    alone = fitted.inverse_transform(scores * (scores.component != 2))
+    for order in ([1, 3], [3, 1]):
+        xr.testing.assert_allclose(fitted.inverse_transform(scores.sel(component=order)), alone, rtol=1e-10)
+    whole = fitted.inverse_transform(scores)
+    xr.testing.assert_allclose(fitted.inverse_transform(scores.isel(component=[2, 0, 1])), whole, rtol=1e-10)
+    for wrong in (
+        scores.isel(component=[0, 0]),
+        scores.assign_coords(component=[0, 1, 2]),
+        scores.assign_coords(component=list("abc")),
+    ):
+        with pytest.raises(InputError, match="each of 1 to 3 is allowed once"):
+            fitted.inverse_transform(wrong)
+    with pytest.raises(InputError, match="the fit has 3 components"):
+        fitted.inverse_transform(scores.drop_vars("component").isel(component=[0, 1]))
+
+
 def test_numpy_in_numpy_out(field):
     fitted = PCA(3, samples_axis="time").fit(field)
     assert type(fitted.transform(field.values[:2])) is np.ndarray
