@@ -55,6 +55,12 @@ def with_gaps():
     return x
 
 
+def with_land():
+    x = fields()
+    x[:, 0, 2] = x[:, 3, 1] = np.nan
+    return x
+
+
 def counts():
     """Sparse counts of genes in cells."""
     g = np.random.default_rng(2)
@@ -291,11 +297,13 @@ def scaled(divisor):
 
 
 def filled(x):
-    return np.nan_to_num(x - np.nanmean(x[:N], axis=0))
+    there = np.isfinite(x[:N])
+    return np.nan_to_num(x - np.where(there, x[:N], 0).sum(axis=0) / np.maximum(there.sum(axis=0), 1))
 
 
 def dropped(x):
-    return filled(x) * np.isfinite(x[:N]).all(axis=0)
+    whole = np.isfinite(x[:N]).all(axis=0)
+    return filled(np.where(whole, x, 0.0))
 
 
 def without(x):
@@ -402,6 +410,10 @@ ROWS = {
     "missing: mean": Row(values=with_gaps, keys=preprocess(missing="mean"), oracle=filled, python={"missing": "mean"}),
     "missing: drop": Row(
         values=with_gaps, keys=preprocess(missing="drop"), oracle=dropped, python={"missing": "drop"},
+        used=lambda x: np.isfinite(x[:N]).all(axis=0),
+    ),
+    "missing: land": Row(
+        values=with_land, keys=preprocess(missing="land"), oracle=dropped, python={"missing": "land"},
         used=lambda x: np.isfinite(x[:N]).all(axis=0),
     ),
     "missing: pairwise": Row(values=with_gaps, keys=preprocess(missing="pairwise"), oracle=filled, python={"missing": "pairwise"}),
@@ -857,7 +869,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("sample weights", ("extend",), "ran with preprocess.sample_weights, and there are none of the new samples"),
     ("sample weights", ("from-gram",), "weights of samples are not defined for kernels here"),
     ("missing: mean", ("extend",), "ran with 2 missing values, which were replaced by the means of the old samples"),
-    (r"missing: (drop|pairwise)|scale: .*|\.bed, plink2", ("extend",), DEPENDS),
+    (r"missing: (drop|land|pairwise)|scale: .*|\.bed, plink2", ("extend",), DEPENDS),
     (
         "missing: pairwise",
         ("derive",),

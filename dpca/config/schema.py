@@ -196,8 +196,8 @@ class Preprocess(Section):
         Missing,
         Field(
             description="What to do with missing values. error: refuse them. mean: replace them by the mean of the feature. drop: leave"
-            " out features that have one. pairwise: use only features that both samples have. Features without any value "
-            "(land) are left out, except with error."
+            " out features that have one. land: leave out features without any value, and refuse other missing values, as eofs and xeofs do. "
+            "pairwise: use only features that both samples have. Features without any value are left out, except with error."
         ),
     ] = "error"
     filters: Annotated[Filters, Field(description="Features that are left out.")] = Filters()

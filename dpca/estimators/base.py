@@ -575,7 +575,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
 def say_of_new_samples(missing: Absent, rule: Missing) -> None:
     """Warn of new samples without any value; and of values that were filled, where the rule of the fit does not say it."""
-    filled = missing.on_replaced_values() if rule == "drop" else []
+    filled = missing.on_replaced_values() if rule in ("drop", "land") else []
     for sentence in (*missing.on_samples_without_values(), *filled):
         warnings.warn(sentence, UserWarning, stacklevel=4)
 

@@ -88,9 +88,9 @@ class PCA(Streaming):
     weights : array, "sqrt_cos_lat" or None, default None
         What features are multiplied by after scaling: an array of anything that X may be, which broadcasts to the feature
         axes; or the square root of the cosine of the latitudes of an xarray.DataArray: a coordinate of an axis, or of several.
-    missing : "error", "mean", "drop" or "pairwise", default "error"
+    missing : "error", "mean", "drop", "land" or "pairwise", default "error"
         What to do with NaN and masked values. "error": refuse them. "mean": fill in the feature's mean. "drop": leave out features
-        that have one. "pairwise": use only features that both samples have; transform(X) then differs from fit_transform(X).
+        that have one. "land": leave out features without any value, and refuse others that miss one. "pairwise": use only features that both samples have; transform(X) then differs from fit_transform(X).
         Except with "error", features without any value are left out, too.
     filters : mapping or None, default None
         Features that are left out, which are NaN in the fit: {"min_variance": least variance before scaling, "max_missing":

@@ -67,7 +67,7 @@ class Extension:
         reasons = {
             MODEL.kind.at("kernel_pca"): config["model"]["kind"] != "pca" and "whose kernels are of its own samples",
             PREPROCESS.scale.at(rules.scale): rules.scale != "none" and of_all,
-            PREPROCESS.missing.at(rules.missing): rules.missing in ("drop", "pairwise") and of_all,
+            PREPROCESS.missing.at(rules.missing): rules.missing in ("drop", "land", "pairwise") and of_all,
             str(PREPROCESS.filters): (rules.min_variance > 0 or rules.max_missing < 1) and of_all,
             f"{result.filled_values:,} missing values": result.filled_values > 0
             and "which were replaced by the means of the old samples",

@@ -266,7 +266,9 @@ class FirstPass:
         return features
 
     def _check_left(self, features: FeatureCounts) -> None:
-        """Refuse data of which nothing is left."""
+        """Refuse data of which nothing is left, and gaps beside land."""
+        if self._rules.missing == "land" and features.incomplete:
+            raise _gaps(self._data, features)
         if features.left_out == self._data.n_features:
             raise _nothing_left(self._data, features)
 
@@ -448,6 +450,16 @@ def _nothing_left(data: Dataset, features: FeatureCounts) -> DataError:
         f"{data.name}: all {data.n_features:,} features are left out: {counted}",
         f"Loosen the filters, or fill missing values with {PREPROCESS.missing.at('mean')}.",
         key="preprocess.filters",
+    )
+
+
+def _gaps(data: Dataset, features: FeatureCounts) -> DataError:
+    """The error for missing values of features that have others."""
+    return DataError(
+        f"{data.name}: {features.incomplete:,} of {data.n_features:,} features miss some of their values, and {PREPROCESS.missing.at('land')} leaves out "
+        f"those alone that miss all ({features.empty:,})",
+        f"{PREPROCESS.missing.set_to('mean')} to fill them in, or {PREPROCESS.missing.at('drop')} to leave these features out, too.",
+        key="preprocess.missing",
     )
 
 

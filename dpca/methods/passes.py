@@ -393,12 +393,19 @@ def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
     refused = missing | infinite
     if work.rules.missing != "error" and infinite.any():
         refused = infinite  # missing values are filled in
+    elif work.rules.missing == "land":
+        refused = missing & ~missing.all(axis=work.plan.samples_axis, keepdims=True)
     if (refused & missing).any():
         names.append(f"missing values ({layout.marks})")
         remedy = (
             f"{PREPROCESS.missing.set_to('mean')} to fill missing values with their feature's mean, or repair the data."
         )
-        if work.rules.missing != "error":
+        if work.rules.missing == "land":
+            remedy = (
+                "Of these features other samples have values, and land leaves out those that are missing in all alone: "
+                f"{PREPROCESS.missing.set_to('mean')} to fill them in, or {PREPROCESS.missing.at('drop')}, or repair the data."
+            )
+        elif work.rules.missing != "error":
             remedy = "Fill them in: a fit without centring keeps no means that could."
     if infinite.any():
         names.append("infinities")

@@ -412,8 +412,10 @@ def divided(rules: Rules, variance: F64, spread: F64, about: Centred, n_samples:
     masked = np.zeros(variance.shape, bool) if weights is None else np.isnan(weights)
     empty = about.empty
     counts, gone = FeatureCounts(masked=int(masked.sum()), empty=int((empty & ~masked).sum())), masked | empty
-    if rules.missing == "drop" or rules.max_missing < 1:
+    if rules.is_whole or rules.max_missing < 1:
         incomplete = rules.too_few(about.present, n_samples) & ~gone
+        if rules.missing == "land" and incomplete.any():
+            raise NotFinite
         counts.incomplete, gone = int(incomplete.sum()), gone | incomplete
     if rules.min_variance > 0:
         steady = (variance < rules.min_variance) & ~gone

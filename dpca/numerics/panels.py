@@ -16,7 +16,7 @@ Convention = Literal["plink2", "smartpca", "snprelate"]
 """Divisor of centred dosages of an allele, by its frequency (`dpca.numerics.dosages`)."""
 Spread = Literal["none", "std", "pareto", "range"]
 Scale = Spread | Convention
-Missing = Literal["error", "mean", "drop", "pairwise"]
+Missing = Literal["error", "mean", "drop", "land", "pairwise"]
 BlockScaling = Literal["none", "first_eigenvalue", "total_variance"]
 
 
@@ -34,7 +34,8 @@ class Rules:
     square root; "range", the largest value less the smallest (van den Berg et al., BMC Genomics 7:142, 2006, table 1); for
     dosages of alleles a `Convention`."""
     missing: Missing = "error"
-    """"mean" replaces a missing value by its feature's mean; "drop" leaves out features with one; "pairwise" fills
+    """"mean" replaces a missing value by its feature's mean; "drop" leaves out features with one; "land" those without any value, and
+    refuses others that miss one; "pairwise" fills
     as "mean", and divides each entry of K by the number of features that both samples have; "error" refuses it."""
     ddof: int = 1
     min_variance: float = 0.0
@@ -59,7 +60,12 @@ class Rules:
     @property
     def filters(self) -> bool:
         """Whether a feature that has values may be left out."""
-        return self.missing == "drop" or self.min_variance > 0 or self.max_missing < 1 or self.convention is not None
+        return self.is_whole or self.min_variance > 0 or self.max_missing < 1 or self.convention is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no feature that is used misses a value."""
+        return self.missing in ("drop", "land")
 
     @classmethod
     def of(cls, preprocess: Mapping[str, Any], ddof: int, *, center: bool) -> Self:
@@ -91,7 +97,7 @@ class Rules:
     def too_few(self, n_present: Any, n_samples: int) -> Any:
         """Whether features have too many missing values, given the number of those present."""
         n_missing = n_samples - n_present
-        return (n_missing > 0) if self.missing == "drop" else (n_missing > self.max_missing * n_samples)
+        return (n_missing > 0) if self.is_whole else (n_missing > self.max_missing * n_samples)
 
 
 @dataclass

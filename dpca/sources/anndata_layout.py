@@ -28,6 +28,7 @@ _PLACES = re.compile(r"degrees?_?(north|east|n|e)", re.IGNORECASE)
 """Units of latitudes and longitudes (CF conventions 1.11, sections 4.1 and 4.2)."""
 SPARSE = ("csr_matrix", "csc_matrix")
 """The encodings of sparse matrices: by rows, by columns."""
+PARTS_OF_10X = ("data", "indices", "indptr", "barcodes", "shape")
 CONTAINERS = ("anndata", "MuData")
 """The encodings of containers of annotated matrices: of one, and of several, each of which is AnnData."""
 
@@ -47,12 +48,8 @@ def tables_beside(path: str, node: Callable[[str], Any]) -> dict[int, str]:
 
 
 def names_beside(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, str]]:
-    """Name of each axis of a matrix of AnnData or of 10x, with the path of the labels along it; `path` and `node` as above."""
+    """Name of each axis of an AnnData matrix, with the path of the labels along it; `path` and `node` as above."""
     labels = {}
-    if _cells_of_10x(node(path)) is not None:
-        # Before Cell Ranger 3 names were beside the matrix. Those of genes need not differ: scanpy has them so, too.
-        genes = next((name for name in ("features/name", "gene_names") if node(f"{path}/{name}") is not None), None)
-        return {0: (OBS_NAMES, f"{path}/barcodes")} | ({1: (VAR_NAMES, f"{path}/{genes}")} if genes else {})
     for axis, table in tables_beside(path, node).items():
         index = _attributes(node(table)).get("_index")
         if isinstance(index, str) and ".." not in index:
@@ -107,12 +104,14 @@ class Sparse:
     """Empty where its attribute is no shape of a matrix."""
     dtype: str
     """Its encoding, csr_matrix or csc_matrix, listed in place of an array's dtype."""
+    of_10x: bool = False
+    """Whether it lies as 10x Genomics stores it."""
 
     @classmethod
     def of(cls, group: Any) -> Sparse | None:
         """The sparse matrix that a group of HDF5 or Zarr holds, or None."""
         if (of_10x := _cells_of_10x(group)) is not None:
-            return cls(of_10x, "csr_matrix")
+            return cls(of_10x, "csr_matrix", of_10x=True)
         attributes = _attributes(group)
         kind, shape = attributes.get("encoding-type"), attributes.get("shape", ())
         if not isinstance(kind, str) or kind not in SPARSE:
@@ -210,16 +209,24 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
 
 
 def _cells_of_10x(group: Any) -> tuple[int, int] | None:
-    """Number of cells and of genes of a sparse matrix as 10x Genomics stores it; None for anything else.
+    """Number of cells and of genes of a sparse matrix as 10x Genomics stores it in HDF5; None for anything else.
 
     Stored by columns, which are cells: the same arrays are cells by genes, stored by rows.
     """
-    if not hasattr(group, "keys") or any(
-        part not in group for part in ("data", "indices", "indptr", "barcodes", "shape")
-    ):
+    # A group of Zarr is not asked: each question may be a request.
+    if type(group).__module__.partition(".")[0] != "h5py" or any(part not in group for part in PARTS_OF_10X):
         return None
     genes, cells = (operator.index(length) for length in group["shape"][...])
     return cells, genes
+
+
+def names_of_10x(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, str]]:
+    """Name of each axis of a matrix of 10x, with the path of the labels along it; `path` and `node` as above.
+
+    Before Cell Ranger 3 all names were beside the matrix. Those of genes need not differ: scanpy has them so, too.
+    """
+    genes = next((name for name in ("features/name", "gene_names") if node(f"{path}/{name}") is not None), None)
+    return {0: (OBS_NAMES, f"{path}/barcodes")} | ({1: (VAR_NAMES, f"{path}/{genes}")} if genes else {})
 
 
 def _attributes(group: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpca.errors import InputError
-from dpca.sources.anndata_layout import Sparse, column_beside
+from dpca.sources.anndata_layout import Sparse, column_beside, names_beside, names_of_10x
 from dpca.sources.base import Source
 from dpca.sources.chosen import Selection
 from dpca.sources.container import Container
@@ -45,8 +45,11 @@ def sparse_at(
             raise InputError(
                 f"{name}: is no sparse matrix: it has no array {part}", "Write it again.", key="input.array"
             )
+    beside = names_of_10x(path, container.node) if matrix.of_10x else names_beside(path, container.node)
     names = {
-        axis: (dim, container.labels(at, f"{name}, coordinate {dim}")) for axis, dim, at in container.names_beside(path)
+        axis: (dim, container.labels(at, f"{name}, coordinate {dim}"))
+        for axis, (dim, at) in beside.items()
+        if container.is_array(container.node(at))
     }
     return SparseSource(name, matrix, map(source, parts), names)
 
