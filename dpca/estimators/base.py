@@ -32,6 +32,7 @@ from dpca.config.given import ARRAY, config_of
 from dpca.config.schema import Config, Filters, Preprocess
 from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
+from dpca.estimators.annotated import Annotated, matrix_in
 from dpca.estimators.arguments import check
 from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
@@ -101,6 +102,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Arrays with feature axes that are attributes, named with an underscore at the end."""
     _labels: Mapping[str, Any] = MappingProxyType({})
     """`dpca.store.labelled.ArrayLabels` of the parts of X of the fit that were DataArrays, by group."""
+    _annotated: Annotated | None = None
+    """Features of X of the fit that was AnnData."""
     _carried_bytes: ClassVar[int] = 256 * 2**20
     """Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
 
@@ -503,9 +506,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""
-        parts = parts_of(X)
+        parts = parts_of(matrix_in(X, self._annotated))
         if not reset:
-            self._check_names(names_in(X), parts)
+            self._check_names(names_in(X) if self._annotated is None else ("",), parts)
         if len(parts) == 1:
             (only,) = parts.values()
             return {"": self._source(self._validated(only, reset=reset))}

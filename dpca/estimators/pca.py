@@ -19,6 +19,7 @@ from dpca.config.requested import model_of
 from dpca.config.schema import BlockKrylov, Config
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
+from dpca.estimators.annotated import Annotated, check_plain, is_annotated
 from dpca.estimators.base import Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.stage import Executor, Runner
@@ -237,7 +238,7 @@ class PCA(Streaming):
         self.block_krylov = block_krylov
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, layer: Any = None, mask: Any = None) -> Self:
         """Fit to X: two reads of it.
 
         Parameters
@@ -250,17 +251,32 @@ class PCA(Streaming):
         sample_weight : (n_samples,), or None for equal weights
             Of the kind that `sample_weight_kind` says; a sample of weight 0 is left out of the fit. A DataArray has to have
             the samples' coordinate, if X is one that has it.
+        layer, mask : of an AnnData object as X
+            Name of a layer, None for X; a boolean column of `var`, or a mask (n_vars,), of the features that are used, None for all. The fit is
+            then left where scanpy has it: obsm["X_pca"], varm["PCs"] and uns["pca"].
 
         Raises
         ------
         InputError, ConfigError, DataError
             All of them ValueErrors, when X or a parameter is not allowed.
         """
+        self._annotated = None
+        if is_annotated(X):
+            annotated = Annotated.of(X, layer, mask)
+            scores = self.fit_transform(annotated.matrix(X), sample_weight=sample_weight)
+            self._annotated = annotated
+            ratio = self.explained_variance_ratio_
+            annotated.leave(X, scores, np.asarray(self.components_), self.explained_variance_, ratio, self.center)
+            return self
+        check_plain(layer, mask)
         self._fit(X, sample_weight)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit to X and return its scores, as `transform` does; no further read, unless a sample has weight 0."""
+        if is_annotated(X):
+            return self.fit(X, y, sample_weight).transform(X)
+        self._annotated = None
         found = self._fit(X, sample_weight)
         scores = found.scores if self._to_rotated is None else found.rotated_scores
         if len(scores) < (self._result.input["n_stored"] or 0):

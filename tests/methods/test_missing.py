@@ -195,3 +195,27 @@ def test_a_mark_that_may_be_a_value_is_counted(tmp_path, shape, mark, plausible)
     found = decompose_array(source, 3, rules=Rules(missing="mean"), n_spans=3)
     assert found.counts["missing_values"] == (x == mark).sum()
     assert found.counts["plausible_marks"] == ((x == mark).sum() if plausible else 0)
+
+
+FIELDS = np.random.default_rng(0).normal(size=(12, 5, 6)) + 3
+LAND = np.zeros((5, 6), bool)
+LAND[1:3, 2] = LAND[4, 0] = True
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["features stream", "samples stream"])
+@pytest.mark.parametrize("of", [PCA, KernelPCA])
+@pytest.mark.parametrize("scale", ["none", "std"])
+def test_land_is_left_out_and_a_gap_is_refused(few, of, scale):
+    x = np.repeat(FIELDS, 8, axis=0) + np.random.default_rng(1).normal(size=(96, 1, 1)) if few else FIELDS.copy()
+    x[:, LAND] = np.nan
+    model = of(3, missing="land", scale=scale, precision="double")
+    found = model.fit(x)
+    flat = x[:, ~LAND]
+    centred = (flat - flat.mean(axis=0)) / (flat.std(axis=0, ddof=1) if scale == "std" else 1)
+    s = np.linalg.svd(centred, compute_uv=False)[:3]
+    np.testing.assert_allclose(np.asarray(found._result.arrays["singular_values"][...]), s, rtol=1e-9)
+    x[7, 3, 3] = np.nan
+    with pytest.raises(
+        DataError, match=r"(1 missing values.*index \[7, 3, 3\]|1 of 30 features miss some)(.|\n)*missing='mean'"
+    ):
+        model.fit(x)
