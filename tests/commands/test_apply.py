@@ -359,7 +359,7 @@ def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
     ("arguments", "said"),
     [
         (("--samples", "3:99"), "'3:99' is not among the 12 samples"),
-        (("--components", "1,9"), "--components is 1,9, but r has the components 1 to 3, each once"),
+        (("--components", "1,9"), "--components is 1,9, but r has the components 1 to 4, each once"),
         (("--components", "2,2"), "each once"),
         (("--components", "x"), "Write it like 1,2,5"),
         (("--components", "1", "--n-components", "2"), "one says which are used"),
