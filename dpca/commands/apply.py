@@ -192,6 +192,7 @@ def transform(
             *said,
             *missing.on_samples_without_values(),
             *missing.on_replaced_values(by_least_squares),
+            *_of_few_values(sorted(written.few)),
             *_of_no_value(sorted(written.zero)),
         ),
     )
@@ -281,6 +282,8 @@ class _WrittenScores:
     """Missing values of the samples; None for the part of one of several inputs."""
     beside: tuple[str, ...] = ()
     """Arrays of what is measured of the samples."""
+    few: set[int] = field(default_factory=set)
+    """Numbers of the samples that have too few values for least squares."""
     zero: set[int] = field(default_factory=set)
     """Numbers of the samples whose scores are all 0."""
 
@@ -346,11 +349,24 @@ class _WrittenScores:
         """Write the scores of a group of samples, not whitened."""
         scores = scores / self.whitening
         if self.missing is not None:
+            self.few.update(
+                (group.start + np.flatnonzero(np.isnan(scores).any(axis=1) & ~self.missing.everywhere[group])).tolist()
+            )
             scores[self.missing.everywhere[group]] = np.nan
         self.zero.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
         self.outputs.write_part(self.name, (group, slice(0, len(self.whitening))), scores)
         if self.to_rotated is not None:
             self.outputs.write_part(ROTATED, (group, slice(0, self.to_rotated.shape[1])), scores @ self.to_rotated)
+
+
+def _of_few_values(samples: list[int]) -> tuple[str, ...]:
+    """The note on samples that have too few values for least squares."""
+    if not samples:
+        return ()
+    named = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
+    return (
+        f"sample{'s' * (len(samples) > 1)} {named}: too few values to tell the components apart by least squares, and NaN in the result",
+    )
 
 
 def _of_no_value(samples: list[int]) -> tuple[str, ...]:
@@ -427,7 +443,7 @@ def reconstruct_samples(
         spaces = {
             one.named("reconstruction"): found.facts
             for one in each
-            if (found := VoxelSpace.in_facts(one.fingerprint)) is not None
+            if (found := VoxelSpace.in_facts(one.fingerprint)) is not None and one.samples_axis == 0
         }
         components_used = {"components": used} if used else {}
         outputs.create(
@@ -477,6 +493,8 @@ def _projects_by_least_squares(fit: Result, projectors: Sequence[Projector], ask
     of_genotypes = variants_of(fit) is not None
     if isinstance(only, ByComponents) and possible:
         only.least_squares = asked == LEAST_SQUARES or (asked is None and of_genotypes)
+        if only.least_squares and only.rules.missing == "error":  # nothing is put in the place of missing values
+            only.rules = replace(only.rules, missing="mean")
         return only.least_squares
     return False
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError, OverBudgetError
 from dpca.sources.nifti import VoxelSpace, image_bytes
-from dpca.sources.pictures import COLOURS, write_picture
+from dpca.sources.pictures import COLOURS, DIMS, write_picture
 from dpca.store.applied import AppliedResult
 from dpca.store.results import Result
 from dpca.store.stored import Stored
@@ -50,7 +50,12 @@ def _in_space(result: Result | AppliedResult) -> Iterator[tuple[str, Stored, Vox
         facts = dict(result.arrays.attributes.get(SPACE, {}))
         spaces = {name: VoxelSpace.in_facts({SPACE: one}) for name, one in facts.items()}
     else:
-        spaces = {one.named(name): VoxelSpace.in_facts(one.fingerprint) for one in result.each for name in MAPS}
+        spaces = {
+            one.named(name): VoxelSpace.in_facts(one.fingerprint)
+            for one in result.each
+            for name in MAPS
+            if one.samples_axis == 0
+        }
     maps = [
         (name, result.arrays[name], space)
         for name, space in spaces.items()
@@ -76,7 +81,10 @@ def picture_files(result: Result | AppliedResult, place: Path) -> Files:
     made: Files = []
     for one in () if isinstance(result, AppliedResult) else result.each:
         shape = one.feature_shape
-        if len(shape) != 2 and not (len(shape) == 3 and shape[2] in (3, len(COLOURS))):
+        of_colours = (
+            len(shape) == 3 and shape[2] in (3, len(COLOURS)) and one.dims.features[2] in (DIMS[3], "feature_2")
+        )
+        if len(shape) != 2 and not of_colours:
             continue
         for name in (one.named("components"), one.named("rotated_components")):
             if name in result.arrays:

@@ -198,7 +198,8 @@ def _words(path: str, key: str) -> list[list[str]]:
     """The words of each line of a file."""
     try:
         with regular.opened(path) as file:
-            return [line.decode().split() for line in regular.lines_of(file) if line.strip()]
+            words = [line.decode().split() for line in regular.lines_of(file) if line.strip()]
+            return [row for row in words if not row[0].startswith("#")]
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(f"{path}: can't be read: {cause}", "Give a text file with one id a line.", key=key) from cause
 
@@ -258,22 +259,30 @@ class Excluded:
             )
         return cls(frozenset(ids), tuple(regions))
 
-    def among(self, name: str, variants: Variants) -> NDArray[np.bool_]:
-        """Mask of those variants that are left out; refuses ids and regions of which there is none, as of other names or coordinates."""
-        found, known = np.zeros(len(variants), bool), 0
+    def found(self, variants: Variants) -> tuple[NDArray[np.bool_], list[str]]:
+        """Mask of those variants that are left out, and the ids and regions, but for those of lists by name, in which there is none."""
+        found, there = np.zeros(len(variants), bool), set[str]()
         if self.ids:
             for piece, names in Coordinate(DIMS[1], variants.ids, variants.ids.parts).pieces():
                 found[piece] = [one in self.ids for one in names.tolist()]
-            known = int(found.sum())
+                there |= self.ids.intersection(names.tolist())
+        absent = sorted(self.ids - there)
         if self.regions:
             called, numbers = numbered(variants.chromosomes)
             plain = {plain_chromosome(one): number for number, one in enumerate(called)}
-            positions = whole(variants.positions)
+            positions, listed = whole(variants.positions), {one for regions in LONG_RANGE.values() for one in regions}
             for region in self.regions:
                 number = plain.get(plain_chromosome(region.chromosome), -1)
-                found |= (numbers == number) & (positions >= region.begin) & (positions <= region.end)
-        if (self.ids and not known) or (self.regions and not found.any()):
-            what = "ids" if self.ids and not known else "regions"
+                inside = (numbers == number) & (positions >= region.begin) & (positions <= region.end)
+                absent += [str(region)] * (region not in listed and not inside.any())
+                found |= inside
+        return found, absent
+
+    def among(self, name: str, variants: Variants) -> NDArray[np.bool_]:
+        """Mask of those variants that are left out; refuses ids and regions in which there is none at all, as of other names or coordinates."""
+        found, _ = self.found(variants)
+        if not found.any():
+            what = " and ".join(kind for kind, given in (("ids", self.ids), ("regions", self.regions)) if given)
             raise InputError(
                 f"{name}: none of its {len(variants):,} variants is in the {what} of {PREPROCESS.filters.exclude}",
                 "Check that names of variants and of chromosomes, and the coordinates (GRCh37 or 38), are those of the data; or leave it out.",
@@ -283,9 +292,11 @@ class Excluded:
 
 
 def excluded_in_words(variants: Variants, given: str | Sequence[str]) -> str:
-    """How many variants are left out, in words."""
-    found = Excluded.of(given).among("", variants)
-    return f"{int(found.sum()):,} of {len(variants):,} variants were left out by {PREPROCESS.filters.exclude}"
+    """How many variants are left out, and which ids and regions have none, in words."""
+    found, absent = Excluded.of(given).found(variants)
+    more = f" and {len(absent) - 5:,} more" if len(absent) > 5 else ""
+    nothing = f"; there is none of {', '.join(absent[:5])}{more}" if absent else ""
+    return f"{int(found.sum()):,} of {len(variants):,} variants were left out by {PREPROCESS.filters.exclude}{nothing}"
 
 
 def _thinned(variants: Variants, chosen: NDArray[np.bool_], min_distance: int) -> NDArray[np.bool_]:

@@ -17,17 +17,22 @@ from dpca.genotypes.tables import count_variants, stem_of
 from dpca.genotypes.variants import DIMS
 from dpca.sources.base import Layout, Reader, Region, size_of
 from dpca.sources.coordinate import Coordinate
+from dpca.system import regular
 
 NO_CALL = -9
 """A missing call of pgenlib, and a missing dosage."""
-TRIED = 64
-"""Variants, spread over the file, which are looked at for dosages that are no whole numbers."""
+HEAD_BYTES, BLOCK = 12, 2**16
+"""Bytes before the list of blocks, and the number of variants in a block."""
+LISTED, WHOLE_NUMBERS = 0x10, (0x01, 0x02)
+"""Modes: with a list of the types of records; and of hard calls alone, two bits each."""
+DOSAGE = 0x60
+"""Bits of the type of a record with dosages."""
 
 
 class PgenSource(GenotypeFile):
     """The dosages of a .pgen, people by variants: copies of the alternate allele; a missing call is -1, a missing dosage NaN.
 
-    Dosages are float32 where any of the variants that are tried has one that is no whole number, else hard calls, int8.
+    Dosages are float32 where any variant has them, else hard calls, int8.
     """
 
     kind = "pgen"
@@ -50,7 +55,7 @@ class PgenSource(GenotypeFile):
                     "The three files belong together: write them again, or restore what was cut off.",
                     key="input.uri",
                 )
-            self.dosages = _has_dosages(file, n, d)
+            self.dosages = _has_dosages(self.path, file, n, d)
         self.layout = Layout(
             self.path,
             (n, d),
@@ -131,10 +136,30 @@ def _opened(path: str, n_people: int) -> Iterator[Any]:
             file.close()
 
 
-def _has_dosages(file: Any, n: int, d: int) -> bool:
-    """Whether some variant has a dosage that is no whole number."""
+def _has_dosages(path: str, file: Any, n: int, d: int) -> bool:
+    """Whether some variant has dosages, by the types of its records, which the header lists (specification of PLINK 2 binary files, .pgen header).
+
+    Where the header does not, all variants are read.
+    """
+    with regular.opened(path) as opened:
+        head = opened.read(HEAD_BYTES)
+        mode, storage = head[2], head[-1] & 15
+        if mode in WHOLE_NUMBERS:
+            return False
+        if mode == LISTED and storage < 4:  # types of 4 bits: hard calls without phase
+            return False
+        if mode == LISTED and storage < 8:
+            n_blocks, of_lengths, of_alleles = -(-d // BLOCK), (storage & 3) + 1, (head[-1] >> 4) & 3
+            opened.seek(HEAD_BYTES + 8 * n_blocks)
+            for block in range(n_blocks):
+                count = min(BLOCK, d - block * BLOCK)
+                if (np.frombuffer(opened.read(count), np.uint8) & DOSAGE).any():
+                    return True
+                flags = -(-count // 8) if head[-1] >> 6 == 3 else 0
+                opened.seek(count * (of_lengths + of_alleles) + flags, os.SEEK_CUR)
+            return False
     found = np.empty(n, np.float32)
-    for number in np.unique(np.linspace(0, d - 1, min(d, TRIED)).astype(int)).tolist():
+    for number in range(d):
         file.read_dosages(number, found)
         if (found != np.round(found)).any():
             return True

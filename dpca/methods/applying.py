@@ -14,7 +14,7 @@ from dpca.methods.passes import Pass, damage_of
 from dpca.methods.sweeps import Sweep
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.feature_panels import counting
-from dpca.numerics.least_squares import add_products, n_pairs
+from dpca.numerics.least_squares import add_products, n_sums
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region
 from dpca.store.fitted import Fitted
@@ -94,7 +94,7 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     components over the values that a sample has
     """
     samples, k = work.group_of(part), fitted.components.shape[0]
-    sums = np.zeros((samples.stop - samples.start, k + N_MEASURED + work.least_squares * n_pairs(k)))
+    sums = np.zeros((samples.stop - samples.start, k + N_MEASURED + work.least_squares * n_sums(k)))
     scores, (squares, kept, absent), products = sums[:, :k], sums[:, k : k + N_MEASURED].T, sums[:, k + N_MEASURED :]
     standardizer = work.feature_panels()
     for tile, slabs in work.read(part, Counts(), report):

@@ -22,7 +22,7 @@ from dpca.methods.applying import (
     reconstruction_span,
 )
 from dpca.numerics import preprocess
-from dpca.numerics.least_squares import n_pairs, solved
+from dpca.numerics.least_squares import SOLVED_VALUES, n_sums, solved
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.memory import held_to_read
@@ -69,7 +69,7 @@ def plan_projection(
     def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
         plan = run_plan.plan
         tile = n_components * plan.tile_width * itemsize
-        pairs = n_pairs(n_components) if least_squares else 0
+        pairs = n_sums(n_components) if least_squares else 0
         scores = 8 * plan.n_samples * (n_components + N_MEASURED + pairs)
         task = {
             **held_to_read(run_plan, source),
@@ -80,12 +80,14 @@ def plan_projection(
             **held_of_regression(fitted, plan.tile_width, 2 * plan.slab_width, plan.n_samples * plan.block_width),
             "scores of a span": 2 * scores,
             **(
-                {"products of components, and what is missing": 8 * plan.block_width * (2 * pairs + plan.n_samples)}
+                {"products of components, and what is missing": 8 * plan.block_width * (3 * pairs + 2 * plan.n_samples)}
                 if pairs
                 else {}
             ),
         }
         sums = [HeldArray("scores", scores, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks)]
+        if pairs:
+            sums.append(HeldArray("equations of samples that are solved together", 6 * 8 * SOLVED_VALUES))
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _projection_readings(source.layout, samples_axis, n_components)

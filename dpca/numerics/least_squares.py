@@ -15,10 +15,15 @@ from dpca.types import F64
 SMALLEST = 1e-6
 """Least eigenvalue of W_P' W_P, at most 1, with which scores are given: below, a component has next to no weight on the values that are there."""
 
+ABSENT = 1e-12
+"""A component of a smaller square is 0."""
+SOLVED_VALUES = 2**20
+"""Entries of W_P' W_P that are solved together."""
 
-def n_pairs(n_components: int) -> int:
-    """Number of pairs of components, in any order."""
-    return n_components * (n_components + 1) // 2
+
+def n_sums(n_components: int) -> int:
+    """Number of sums of a sample: of each pair of components, in any order, and of the square of each over all features."""
+    return n_components * (n_components + 1) // 2 + n_components
 
 
 def products_of(components: F64) -> F64:
@@ -32,14 +37,16 @@ def add_products(sums: F64, components: F64, missing: NDArray[np.bool_] | None) 
 
     Parameters
     ----------
-    sums : (samples, k (k + 1) / 2), the entries of W_P' W_P on and above the diagonal
+    sums : (samples, k (k + 1) / 2 + k), the entries of W_P' W_P on and above the diagonal, and the diagonal of W'W
     components : (k, features)
     missing : mask of the values that are missing, (samples, features); None for none
     """
     products = products_of(components)
-    sums += products.sum(axis=1)
+    of_pairs, of_all = sums[:, : len(products)], sums[:, len(products) :]
+    of_pairs += products.sum(axis=1)
+    of_all += np.einsum("kf,kf->k", components, components)
     if missing is not None and (some := missing.any(axis=0)).any():
-        sums -= missing[:, some].astype(np.float64) @ products[:, some].T
+        of_pairs -= missing[:, some].astype(np.float64) @ products[:, some].T
 
 
 def solved(scores: F64, squares: F64, sums: F64, n_values: F64) -> tuple[F64, F64]:
@@ -54,18 +61,32 @@ def solved(scores: F64, squares: F64, sums: F64, n_values: F64) -> tuple[F64, F6
 
     Returns
     -------
-    Both (samples, k); NaN for samples with too few values for k components. Errors are NaN where no value is left beside these
+    Both (samples, k); NaN for samples with too few values for the components. Errors are NaN where no value is left beside these, and of a component
+    that is 0, whose score is 0
     """
+    found, errors = np.empty_like(scores), np.empty_like(scores)
+    step = max(1, SOLVED_VALUES // max(1, scores.shape[1] ** 2))
+    for start in range(0, len(scores), step):
+        piece = slice(start, start + step)
+        found[piece], errors[piece] = _solved(scores[piece], squares[piece], sums[piece], n_values[piece])
+    return found, errors
+
+
+def _solved(scores: F64, squares: F64, sums: F64, n_values: F64) -> tuple[F64, F64]:
     n, k = scores.shape
     first, second = np.triu_indices(k)
     normal = np.empty((n, k, k))
-    normal[:, first, second] = normal[:, second, first] = sums
+    normal[:, first, second] = normal[:, second, first] = sums[:, :-k] if k else sums
+    absent = (sums[:, -k:] if k else sums) < ABSENT  # a component without variance is 0
+    sample, component = np.nonzero(absent)
+    normal[sample, component, component] = 1
+    n_components = k - absent.sum(axis=1)
     values, vectors = np.linalg.eigh(normal)
-    enough = (n_values >= k) & (values[:, 0] > SMALLEST) if k else np.ones(n, bool)
+    enough = (n_values >= n_components) & (values.min(axis=1, initial=1) > SMALLEST)
     inverse = np.where(values > SMALLEST, 1 / np.where(values > SMALLEST, values, 1), np.nan)
     along = np.einsum("nij,ni->nj", vectors, scores)
     found = np.where(enough[:, None], np.einsum("nij,nj->ni", vectors, inverse * along), np.nan)
     residual = np.maximum(squares - np.einsum("nk,nk->n", found, scores), 0)
-    left = np.where(n_values > k, n_values - k, np.nan)
+    left = np.where(n_values > n_components, n_values - n_components, np.nan)
     errors = np.sqrt((residual / left)[:, None] * np.einsum("nij,nj->ni", vectors**2, inverse))
-    return found, errors
+    return found, np.where(absent, np.nan, errors)

@@ -93,11 +93,18 @@ def read_image(path: str) -> Any:
             key="input.uri",
         ) from cause
     try:
-        return nibabel.load(path)
+        image = nibabel.load(path)
     except Exception as cause:  # of any type, by what is damaged
         raise InputError(
             f"{path}: its header can't be read as one of NIfTI: {cause}", "Restore it from its source.", key="input.uri"
         ) from cause
+    if not isinstance(image, nibabel.Nifti1Pair):
+        raise InputError(
+            f"{path}: is {type(image).__name__}, but images of NIfTI-1 and NIfTI-2 are allowed",
+            "Convert it to one of voxels.",
+            key="input.uri",
+        )
+    return image
 
 
 class NiftiSource(FileSource):
@@ -128,7 +135,7 @@ class NiftiSource(FileSource):
         self.shape = (shape[3] if len(shape) == 4 else 1, *shape[:3])
         """Volumes, x, y and z."""
         self._series, self._alone = len(shape) == 4, alone
-        self.offset, self.packed = int(values.offset), self.path.endswith(".gz")
+        self.offset, self.packed = int(values.offset), self.path.lower().endswith(".gz")
         self.space = VoxelSpace(np.asarray(image.affine, np.float64), bytes(image.header.binaryblock))
         self._check_whole(np.dtype(values.dtype))
         self.layout = Layout(
@@ -254,12 +261,22 @@ def image_bytes(values: NDArray[np.float32], space: VoxelSpace) -> bytes:
 
 
 def of_image(image: Any) -> Source:
-    """The source of an image of nibabel: of its file, where it has one whose values were not changed, else of its values in memory."""
+    """The source of an image of nibabel: of its file, where its values and its affine are those of the file, else of its values in memory."""
     import nibabel
 
-    path = image.get_filename()
-    if path is not None and nibabel.is_proxy(image.dataobj) and path.endswith((".nii", ".nii.gz")):
-        return NiftiSource(path)
+    path, values = image.get_filename(), image.dataobj
+    if (
+        isinstance(image, nibabel.Nifti1Pair)
+        and path is not None
+        and nibabel.is_proxy(values)
+        and not image.in_memory  # values that were read may have been changed
+        and getattr(values, "file_like", None) == path
+        and path.lower().removesuffix(".gz").endswith(".nii")
+        and os.path.isfile(path)
+    ):
+        source = NiftiSource(os.path.abspath(path))
+        if np.array_equal(source.space.affine, image.affine):
+            return source
     return MemoryImage(image)
 
 
@@ -267,13 +284,20 @@ class MemoryImage(MemorySource):
     """An image in memory."""
 
     def __init__(self, image: Any, alone: bool = False) -> None:
-        values = np.asanyarray(image.dataobj)
+        import nibabel
+
+        values = (
+            image.get_fdata() if nibabel.is_proxy(image.dataobj) and image.in_memory else np.asanyarray(image.dataobj)
+        )
         values = np.moveaxis(values, -1, 0) if values.ndim == 4 else values[None]
         super().__init__(values[0] if alone else values, DIMS[alone:], "the image")
-        self._image, self.space = (
-            image,
-            VoxelSpace(np.asarray(image.affine, np.float64), bytes(image.header.binaryblock)),
+        affine = np.asarray(image.affine, np.float64)
+        like = (
+            image
+            if isinstance(image, nibabel.Nifti1Pair)
+            else nibabel.Nifti1Image(np.zeros((1, 1, 1), np.uint8), affine)
         )
+        self._image, self.space = image, VoxelSpace(affine, bytes(like.header.binaryblock))
 
     def restrict(self, region: Region) -> Self:
         part = super().restrict(region)

@@ -48,6 +48,13 @@ class ParquetSource(FileSource):
             raise InputError(
                 f"{self.path}: can't be read as Parquet: {cause}", "Restore it from its source.", key="input.uri"
             ) from cause
+        twice = (
+            next((name for name in schema.names if schema.names.count(name) > 1), None)
+            if len({*schema.names}) < len(schema.names)
+            else None
+        )
+        if twice is not None:
+            raise InputError(f"{self.path}: has two columns {twice!r}", "Give each another name.", key="input.uri")
         indexes = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
         kinds = pa.types
         numeric = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)

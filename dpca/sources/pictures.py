@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import InputError
+from dpca.errors import DataError, InputError
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.file import FileSource
 from dpca.system import regular
 
 DIMS = ("picture", "y", "x", "colour")
+PLAIN = (1, 8, 32773, 32946)
+"""Compressions of TIFF that need no further package: none, deflate, packbits."""
 COLOURS = ("red", "green", "blue", "alpha")
 MODES = {
     "1": (),
@@ -86,8 +88,12 @@ class PictureSource(FileSource):
 
             with Image.open(self.path) as picture:
                 values = np.asarray(picture if picture.mode in MODES else picture.convert("RGB"))
-        if values.shape != self.shape[1:]:
-            raise ValueError(f"picture {number} has shape {values.shape}, but the first has {self.shape[1:]}")
+        if values.shape != self.shape[1:] or values.dtype != self.layout.dtype:
+            raise DataError(
+                f"{self.path}: picture {number} has shape {values.shape} and dtype {values.dtype}, but the first has {self.shape[1:]} and "
+                f"{self.layout.dtype}",
+                "Write it as a file of its own, and choose which are read.",
+            )
         return values
 
     def coordinate(self, axis: int) -> Coordinate | None:
@@ -132,10 +138,18 @@ def _described(path: str, tiff: bool) -> tuple[tuple[int, ...], np.dtype[Any], i
                 file.filehandle.seek(file.pages.next_page_offset or 0)
                 if any(file.filehandle.read(file.tiff.offsetsize)):  # the place of a page that is not there
                     raise ValueError(f"it ends after {pages} pages, and further ones follow")
+                if getattr(first, "photometric", None) == tifffile.PHOTOMETRIC.PALETTE:
+                    raise ValueError("its values are places in a palette")
+                if first.compression not in PLAIN:
+                    first.asarray()  # says which package is needed
         else:
             from PIL import Image
 
             with Image.open(path) as picture:
+                if (n_frames := getattr(picture, "n_frames", 1)) > 1:
+                    raise ValueError(f"it has {n_frames} frames")
+                if picture.format == "PNG" and _png_bits(path) == 16 and picture.mode not in ("I", "I;16"):
+                    raise ValueError("Pillow reads 8 of its 16 bits of a colour: write it as TIFF")
                 mode = picture.mode if picture.mode in MODES else "RGB"
                 colours = (len(MODES[mode]),) if MODES[mode] else ()
                 pages, shape = 1, (picture.height, picture.width, *colours)
@@ -157,6 +171,12 @@ def _described(path: str, tiff: bool) -> tuple[tuple[int, ...], np.dtype[Any], i
             key="input.uri",
         )
     return (pages, *shape), dtype, shape[2] if len(shape) == 3 else 0
+
+
+def _png_bits(path: str) -> int:
+    """Bits of a value of a PNG (PNG specification, IHDR)."""
+    with regular.opened(path) as file:
+        return file.read(25)[24]
 
 
 def _is_tiff(path: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +26,15 @@ from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.file import FileSource
 from dpca.system import regular
 
-DELIMITERS = "\t,; "
-"""Separators of columns, the first of which that a header has is meant, but for a blank, only where there is no other."""
+DELIMITERS = "\t;,"
+"""Separators of columns: the first of them is meant that divides all lines into as many columns."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "."))
 """Words for a missing value, in lower case."""
 TRIED_ROWS = 50
 """Rows whose values say which columns are numbers."""
+TRIED_CHARACTERS = 2**22
+"""Most characters of these, of three rows or more."""
+_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 BLOCK_BYTES = 2**22
 """Values of the rows that are parsed together."""
 SHOWN = 6
@@ -47,7 +51,7 @@ class TableSource(FileSource):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
-        self._packed = self.path.endswith(".gz")
+        self._packed = self.path.lower().endswith(".gz")
         try:
             with self.opened() as file:
                 self._scan(file)
@@ -60,11 +64,17 @@ class TableSource(FileSource):
 
     def _scan(self, file: BinaryIO) -> None:
         """Find rows, columns and names."""
-        head = [line for line, _ in islice(_lines(file), TRIED_ROWS + 1)]
-        self.delimiter = _delimiter(head[0] if head else "", self.path)
+        head, n_characters = list[str](), 0
+        for line, _ in islice(_lines(file), TRIED_ROWS + 1):
+            head.append(line)
+            n_characters += len(line)
+            if len(head) > 2 and n_characters > TRIED_CHARACTERS:
+                break
+        self.delimiter = _delimiter(head, self.path)
         rows = list(csv.reader(head, delimiter=self.delimiter))
         first = [word.strip() for word in rows[0]] if rows else []
-        self.has_header = any(_number(word) is None for word in first) or "" in first[:1]
+        counted = first == list(map(str, range(len(first))))  # as pandas names columns that have no names
+        self.has_header = counted or any(_number(word) is None for word in first) or "" in first[:1]
         body = rows[self.has_header :]
         if not body or len(body[0]) < 2:
             raise InputError(
@@ -87,6 +97,16 @@ class TableSource(FileSource):
             for number in range(self.n_columns)
             if any(_number(row[number]) is None for row in body if len(row) == self.n_columns)
         ]
+        comma = next(
+            (row[number] for number in of_text for row in body if len(row) > number and _COMMA.fullmatch(row[number])),
+            None,
+        )
+        if comma is not None:
+            raise InputError(
+                f"{self.path}: has {comma!r}, which seems to be a number with a decimal comma",
+                "Write it with points.",
+                key="input.uri",
+            )
         if header and not header[0] and 0 not in of_text:
             of_text.insert(0, 0)
         self.numbers = [number for number in range(self.n_columns) if number not in of_text]
@@ -107,7 +127,18 @@ class TableSource(FileSource):
             (shape[0] if self._packed else min(shape[0], self._rows_together), shape[1]),
             codec="text, gzip" if self._packed else "text",
             dims=(ROW, COLUMN),
-            remarks=left_out(shape[1], of_rows, others),
+            remarks=(*left_out(shape[1], of_rows, others), *self._of_header(header)),
+        )
+
+    def _of_header(self, header: Sequence[str]) -> tuple[str, ...]:
+        """Remarks on the first line, where it may be a header or a row."""
+        if not header:
+            return ("it has no header: its first line is a row",)
+        names = [header[number] for number in self.numbers]
+        if any(_number(name) is None for name in names) or names == list(map(str, range(len(names)))):
+            return ()
+        return (
+            f"its first line is taken as a header, although the names of columns are numbers: {', '.join(names[:SHOWN])}",
         )
 
     @property
@@ -127,6 +158,11 @@ class TableSource(FileSource):
                 continue
             if empty:
                 raise DataError(f"{self.path}: line {number} is empty, and rows follow it", "Remove it.")
+            if line.count('"') % 2:
+                raise DataError(
+                    f"{self.path}: line {number + 1} has a quoted text that does not end in it",
+                    "Take line breaks out of texts.",
+                )
             if n % self._rows_together == 0:
                 starts.append(start)
             if self._names_in is not None:
@@ -170,10 +206,14 @@ class TableSource(FileSource):
         file.seek(start)
         lines = [
             line
-            for line in file.read(stop - start).decode("utf-8-sig" if start == 0 else "utf-8").splitlines()
+            for line in file.read(stop - start).decode("utf-8-sig" if start == 0 else "utf-8").split("\n")
             if line.strip()
         ]
         first = number * self._rows_together
+        if len(lines) != min(self._rows_together, self._n_rows - first):
+            raise DataError(
+                f"{self.path}: was changed while it was read", "Do it again with the file that is there now."
+            )
         try:
             values = np.loadtxt(
                 lines, np.float64, comments=None, delimiter=self.delimiter, usecols=self.numbers, ndmin=2, quotechar='"'
@@ -259,8 +299,13 @@ def _lines(file: BinaryIO) -> Iterator[tuple[str, int]]:
         yield line.decode("utf-8" if number else "utf-8-sig"), at
 
 
-def _delimiter(line: str, path: str) -> str:
-    found = next((sign for sign in DELIMITERS if sign in line), None)
+def _delimiter(lines: Sequence[str], path: str) -> str:
+    """The sign that separates columns; a header may have one column less than rows have."""
+    for sign in DELIMITERS:
+        counts = [len(row) for row in csv.reader(lines, delimiter=sign)]
+        if len({*counts[1:]}) <= 1 and counts and max(counts) > 1 and 0 <= counts[-1] - counts[0] <= 1:
+            return sign
+    found = next((sign for sign in DELIMITERS if lines and sign in lines[0]), None)
     if found is None:
         raise InputError(
             f"{path}: its first line has one column alone",

@@ -67,6 +67,14 @@ def test_dosages_are_those_of_the_file_and_a_missing_one_is_nan():
     plink2("--vcf", "d.vcf", "dosage=DS", "--make-pgen", "--out", "d")
     source = PgenSource("d.pgen")
     assert source.layout.dtype == "f4"
+    rows = [[*row[:9], *row[9:]] if v == 11 else [*row[:8], "GT", *["0/1"] * 6] for v, row in enumerate(rows)]
+    Path("late.vcf").write_text(
+        "\n".join([*head, '##FORMAT=<ID=GT,Number=1,Type=String,Description="g">', *map("\t".join, [names, *rows])])
+        + "\n"
+    )
+    plink2("--vcf", "late.vcf", "dosage=DS", "--make-pgen", "--out", "late")
+    late = PgenSource("late.pgen")
+    np.testing.assert_allclose(whole(late)[0][:, 11], np.where(there, dosages, np.nan)[11], atol=1e-4)
     # PLINK 2 keeps dosages in 1/16384.
     np.testing.assert_allclose(whole(source)[0], np.where(there, dosages, np.nan).T, atol=1e-4)
 

@@ -9,7 +9,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.numerics.least_squares import add_products, n_pairs, solved
+from dpca.numerics.least_squares import add_products, n_sums, solved
 from tests.commands.calls import dpca
 from tests.drawn import examples
 
@@ -24,7 +24,7 @@ def test_scores_and_errors_are_those_of_ordinary_least_squares(n, d, k, share, s
     w = np.linalg.qr(g.normal(size=(d, k)))[0].T
     x, missing = g.normal(size=(n, d)), g.random((n, d)) < share
     present = np.where(missing, 0, x)
-    sums, half = np.zeros((n, n_pairs(k))), d // 2
+    sums, half = np.zeros((n, n_sums(k))), d // 2
     for piece in (slice(0, half), slice(half, d)):
         add_products(sums, w[:, piece], missing[:, piece] if missing[:, piece].any() else None)
     scores, errors = solved(present @ w.T, (present**2).sum(axis=1), sums, d - missing.sum(axis=1).astype(float))
@@ -91,6 +91,29 @@ def test_a_sample_with_missing_values_is_projected_by_those_that_it_has(scale, c
     assert np.abs(plain["scores"][3]).sum() < np.abs(found["scores"][3]).sum()
     errors = found["projection_standard_error"]
     assert (np.diff(errors[[0, 2, 3, 4]].mean(axis=1)) > 0).all()
+
+
+def test_a_component_without_variance_has_the_score_0_and_the_others_theirs(capsys):
+    x = X[:6]
+    zarr.create_array("x.zarr", data=x, chunks=(6, 64), overwrite=True)
+    Path("c.yaml").write_text(
+        "input: {uri: x.zarr}\nmodel: {n_components: 6, precision: double}\noutput: {path: r, report: false}\n"
+    )
+    assert not dpca("run", "c.yaml")
+    new = X[6:10].copy()
+    new[0, :100], new[1, 3:], new[2] = np.nan, np.nan, np.nan  # also of a fit that refuses missing values
+    zarr.create_array("new.zarr", data=new)
+    found = transformed("--projection", "least_squares")["scores"]
+    w = zarr.open_group("r/result.zarr")["components"][...][:5]
+    c, some = new - x.mean(axis=0), np.arange(300) >= 100
+    np.testing.assert_allclose(found[0, :5], np.linalg.lstsq(w[:, some].T, c[0, some], rcond=None)[0], atol=1e-9)
+    np.testing.assert_allclose(found[3, :5], w @ c[3], atol=1e-9)
+    np.testing.assert_allclose(found[[0, 3], 5], 0, atol=1e-9)
+    assert np.isnan(found[1:3]).all()
+    assert (
+        "sample 1: too few values to tell the components apart by least squares, and NaN in the result"
+        in capsys.readouterr().err
+    )
 
 
 def test_what_has_no_components_of_one_centred_input_refuses(capsys):

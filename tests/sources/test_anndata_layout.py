@@ -177,17 +177,6 @@ def test_names_that_lie_in_another_file_are_not_read():
 
 
 @pytest.mark.parametrize("estimator", [library.PCA, library.KernelPCA])
-@pytest.mark.parametrize("x", [X, scipy.sparse.csr_matrix(X)])
-def test_an_anndata_object_is_no_array(estimator, x):
-    with pytest.raises(
-        InputError,
-        match=r"X is an AnnData object, but a matrix is allowed\nGive its matrix: fit\(adata.X\), or fit\(adata.l",
-    ):
-        estimator(2).fit(anndata.AnnData(x))
-    with pytest.raises(InputError, match="X is an AnnData object"):
-        estimator(2).fit(X).transform(anndata.AnnData(x))
-
-
 def with_columns(x):
     made = annotated(x)
     made.var["variable"] = np.arange(30) % 3 == 1

@@ -1,6 +1,7 @@
 """Images of NIfTI: their values beside nibabel's, where voxels lie, and maps that come back as images."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 from dpca import PCA
 from dpca.errors import InputError
-from dpca.sources import open_source
+from dpca.sources import as_source, open_source
+from dpca.sources.nifti import VoxelSpace
 from tests.commands.calls import dpca
+from tests.sources.test_zarr_array import whole
 
 nibabel = pytest.importorskip("nibabel")
 
@@ -102,6 +105,19 @@ def test_images_and_paths_in_python_are_the_same_data():
         fitted = PCA(3, precision="double", filters={"mask": mask}).fit(data)
         np.testing.assert_allclose(fitted.singular_values_, expected, rtol=1e-10)
         assert fitted.components_.shape == (3, *MASK.shape)
+
+
+def test_an_image_that_was_changed_in_memory_is_not_that_of_its_file():
+    x = write(n=2)
+    renamed, turned, filled = (nibabel.load("sub-0.nii.gz") for _ in range(3))
+    renamed.set_filename("sub-1.nii.gz")
+    np.testing.assert_allclose(whole(as_source(renamed).only)[0], x[0], atol=1e-9)
+    turned.affine[0, 3] += 1
+    assert as_source(turned).about(VoxelSpace).affine[0, 3] == 91
+    filled.get_fdata()[...] = 7
+    assert (whole(as_source(filled))[0] == 7).all()
+    shutil.copy("sub-0.nii.gz", "SUB.NII.GZ")
+    np.testing.assert_array_equal(whole(open_source("SUB.NII.GZ"))[0], whole(open_source("sub-0.nii.gz"))[0])
 
 
 def test_an_image_that_is_no_list_of_volumes_is_refused():

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpca.errors import InputError
+from dpca.errors import DataError, InputError
 from dpca.sources import open_source
 from tests.commands.calls import dpca
 from tests.sources.test_zarr_array import whole
@@ -76,8 +76,17 @@ def test_pages_of_another_shape_and_pictures_of_many_channels_are_refused():
     with tifffile.TiffWriter("x.tif") as file:
         file.write(GREY[0])
         file.write(GREY[1][:4])
-    with pytest.raises(Exception, match=r"x\.tif.*picture 1 has shape \(4, 5\)"):
+    with pytest.raises(DataError, match=r"x\.tif: picture 1 has shape \(4, 5\)"):
         whole(open_source("x.tif"))
+    with tifffile.TiffWriter("y.tif") as file:
+        file.write(GREY[0])
+        file.write(GREY[1].astype("u2") + 300, contiguous=False)
+    with pytest.raises(DataError, match=r"y\.tif: picture 1 has .* dtype uint16, but the first has .* uint8"):
+        whole(open_source("y.tif"))
+    frames = [Image.fromarray(one) for one in GREY[:3]]
+    frames[0].save("moving.png", save_all=True, append_images=frames[1:])
+    with pytest.raises(InputError, match=r"moving\.png: can't be read as a picture: it has 3 frames"):
+        open_source("moving.png")
     tifffile.imwrite("many.tif", np.zeros((6, 5, 9), "u1"), photometric="minisblack", planarconfig="contig")
     with pytest.raises(InputError, match=r"many\.tif: has pictures of shape \(6, 5, 9\)"):
         open_source("many.tif")

@@ -19,7 +19,13 @@ TABLES = {
     ),
     "missing values": ("n;a;b\nx;NA;\ny;nan;.5\nz;1;-inf\n", [*"xyz"], ["a", "b"], [[NAN, NAN], [NAN, 0.5], [1, -np.inf]], ""),
     "of Windows, with a mark of its order of bytes": ("\ufeffn,a,b\r\np,1,2\r\nq,3,4\r\n\r\n", ["p", "q"], ["a", "b"], [[1, 2], [3, 4]], ""),
-    "of numbers alone": ("1 2 3\n4 5 6\n", None, None, [[1, 2, 3], [4, 5, 6]], ""),
+    "of numbers alone": ("1,2,3\n4,5,6\n", None, None, [[1, 2, 3], [4, 5, 6]], "it has no header: its first line is a row"),
+    "of columns that pandas counts": ("0,1,2\n4,5,6\n", None, ["0", "1", "2"], [[4, 5, 6]], ""),
+    "of years": (
+        "land,2001,2002\nA,4,5\n", ["A"], ["2001", "2002"], [[4, 5]],
+        "its first line is taken as a header, although the names of columns are numbers: 2001, 2002",
+    ),
+    "with commas in texts": ('n;note;a;b\np;"x, y";1;2\nq;"z";3;4\n', ["p", "q"], ["a", "b"], [[1, 2], [3, 4]], "2 columns are numbers, column 'n' has the names of rows, and columns of text are left out: note"),
     "of quoted numbers": ('"n","a","b"\n"p","1","2"\n', ["p"], ["a", "b"], [[1, 2]], ""),
 }  # fmt: skip
 
@@ -37,6 +43,8 @@ def test_a_table_is_read_as_it_is_meant(what):
 
 
 REFUSED = {
+    'name,a,b\n"x\ny",1,2\nz,3,4\n': "line 2 has a quoted text that does not end in it",
+    "1,5;2,5;3,5\n4,5;5,5;6,5\n": "has '4,5', which seems to be a number with a decimal comma",
     "a,b\n1,2\n3\n": "line 3 has 1 values, but there are 2 columns",
     "a,b\n1,2\n3,4,5\n": "line 3 has 3 values, but there are 2 columns",
     "a,b\n" + "1,2\n" * 60 + "3,x\n": "line 62 has 'x' in column 'b', whose first values are numbers",
