@@ -302,8 +302,10 @@ def _lines(file: BinaryIO) -> Iterator[tuple[str, int]]:
 def _delimiter(lines: Sequence[str], path: str) -> str:
     """The sign that separates columns; a header may have one column less than rows have."""
     for sign in DELIMITERS:
+        if not lines or sign not in lines[0]:  # a whole line is longer than csv allows a field to be
+            continue
         counts = [len(row) for row in csv.reader(lines, delimiter=sign)]
-        if len({*counts[1:]}) <= 1 and counts and max(counts) > 1 and 0 <= counts[-1] - counts[0] <= 1:
+        if len({*counts[1:]}) <= 1 and max(counts) > 1 and 0 <= counts[-1] - counts[0] <= 1:
             return sign
     found = next((sign for sign in DELIMITERS if lines and sign in lines[0]), None)
     if found is None:

@@ -76,3 +76,11 @@ def test_rows_are_read_a_block_at_a_time(monkeypatch):
         for start, stop in ((0, 1), (6, 8), (500, 700), (993, 1000)):
             np.testing.assert_array_equal(reader.read((slice(start, stop), slice(1, 3))), x[start:stop, 1:])
         assert reader.coordinate(0).values[...][-1] == "r999"
+
+
+def test_a_line_may_be_longer_than_csv_allows_a_field_to_be():
+    x = np.arange(60_000.0).reshape(2, 30_000)
+    Path("x.csv").write_text(
+        ",".join(f"g{n}" for n in range(30_000)) + "\n" + "".join(",".join(map(repr, row.tolist())) + "\n" for row in x)
+    )
+    np.testing.assert_array_equal(whole(open_source("x.csv"))[0], x)
