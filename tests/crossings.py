@@ -129,6 +129,13 @@ def netcdf(engine, ending):
     return write
 
 
+def by_engine(x, stem):
+    """What xarray opens."""
+    data = labelled(x, N if stem == "new" else 0)
+    data.to_dataset().to_netcdf(f"{stem}.data", engine="h5netcdf")
+    return {"uri": f"{stem}.data", "engine": "h5netcdf", "samples_axis": "time"}, data
+
+
 def end_to_end(x, stem):
     parts = np.array_split(x, 2)
     arrays = [zarr.create_array(f"{stem}{number}.zarr", data=part) for number, part in enumerate(parts)]
@@ -374,6 +381,7 @@ ROWS = {
     "MATLAB 7.3": Row(matlab),
     "netCDF classic": Row(netcdf("scipy", "cdf")),
     "netCDF-4": Row(netcdf("h5netcdf", "nc")),
+    "engine of xarray": Row(by_engine),
     "end to end": Row(end_to_end),
     "side by side": Row(side_by_side),
     "object store": Row(in_memory_store),
@@ -559,16 +567,21 @@ def arrays(path: str) -> dict[str, Any]:
 
 def inspect(of: Crossing) -> None:
     for one in of.input if isinstance(of.input, list) else [of.input]:
-        array = ("--array", one["array"]) if "array" in one else ()
-        facts = json.loads(ok("inspect", one["uri"], *array, "--samples-axis", one.get("samples_axis", 0), "--json"))
+        array, uri = ("--array", one["array"]) if "array" in one else (), one["uri"]
+        if "engine" in one:
+            uri = "in.yaml"
+            Path(uri).write_text(yaml.safe_dump(one))
+        facts = json.loads(ok("inspect", uri, *array, "--samples-axis", one.get("samples_axis", 0), "--json"))
         assert facts["n_samples"] == N
-    assert ok("inspect", one["uri"], *array)
+    assert ok("inspect", uri, *array)
 
 
 def init(of: Crossing) -> None:
     """The config as it comes out, run."""
     Path("in.yaml").write_text(yaml.safe_dump(of.input))
-    Path("i.yaml").write_text(ok("init", "in.yaml" if isinstance(of.input, list) else of.input["uri"]))
+    Path("i.yaml").write_text(
+        ok("init", "in.yaml" if isinstance(of.input, list) or "engine" in of.input else of.input["uri"])
+    )
     asked = yaml.safe_load(Path("i.yaml").read_text())
     ok("validate", "i.yaml")
     out = asked["output"]["path"]
