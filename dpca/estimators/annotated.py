@@ -54,9 +54,7 @@ class Annotated:
                 f"mask is of dtype {chosen.dtype} and shape {chosen.shape}, but bool and ({data.n_vars},) are allowed",
                 "Give True for the features that are used.",
             )
-        found = cls(layer, mask if isinstance(mask, str) else None, np.asarray(data.var_names), np.flatnonzero(chosen))
-        found.matrix(data)  # refuses a layer that is not there
-        return found
+        return cls(layer, mask if isinstance(mask, str) else None, np.asarray(data.var_names), np.flatnonzero(chosen))
 
     def matrix(self, data: Any) -> Any:
         """Their values in AnnData, (n_obs, features), in their order."""

@@ -13,6 +13,8 @@ from dpca.sources.base import Layout
 from dpca.sources.cf import coordinate_of
 from dpca.sources.coordinate import Auxiliary, Coordinate, Vector, VectorTooLarge
 
+NamesBeside = Callable[[str, Callable[[str], Any]], dict[int, tuple[str, str]]]
+"""Function as `dpca.sources.anndata_layout.names_beside`."""
 Listed = tuple[str, tuple[int, ...], str, bool]
 """Path, shape and dtype of an array or sparse matrix, and whether it stands beside another one."""
 
@@ -79,9 +81,9 @@ class Container(ABC):
         nodes = (self.node(at) for at in paths_beside(path, name))
         return next((node for node in nodes if self.is_array(node)), None)
 
-    def names_beside(self, path: str) -> Iterator[tuple[int, str, str]]:
-        """Axis, name and path of the labels along the axes of an AnnData matrix; none for any other array."""
-        for axis, (name, at) in names_beside(path, self.node).items():
+    def names_beside(self, path: str, of: NamesBeside = names_beside) -> Iterator[tuple[int, str, str]]:
+        """Axis, name and path of the labels along the axes of a matrix of AnnData, or as `of` finds them; none for any other array."""
+        for axis, (name, at) in of(path, self.node).items():
             if self.is_array(self.node(at)):
                 yield axis, name, at
 

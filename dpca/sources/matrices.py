@@ -45,12 +45,8 @@ def sparse_at(
             raise InputError(
                 f"{name}: is no sparse matrix: it has no array {part}", "Write it again.", key="input.array"
             )
-    beside = names_of_10x(path, container.node) if matrix.of_10x else names_beside(path, container.node)
-    names = {
-        axis: (dim, container.labels(at, f"{name}, coordinate {dim}"))
-        for axis, (dim, at) in beside.items()
-        if container.is_array(container.node(at))
-    }
+    beside = container.names_beside(path, names_of_10x if matrix.of_10x else names_beside)
+    names = {axis: (dim, container.labels(at, f"{name}, coordinate {dim}")) for axis, dim, at in beside}
     return SparseSource(name, matrix, map(source, parts), names)
 
 

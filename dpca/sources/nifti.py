@@ -107,7 +107,23 @@ def read_image(path: str) -> Any:
     return image
 
 
-class NiftiSource(FileSource):
+class _OfVoxels(Source):
+    """An image whose voxels lie somewhere, in a file or in memory: a mixin before the class that reads its values."""
+
+    space: VoxelSpace
+
+    @property
+    def knows(self) -> Kinds:
+        return (VoxelSpace,)
+
+    def about(self, kind: type[A]) -> A | None:
+        return cast(A, self.space) if kind is VoxelSpace else None
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "space": self.space.facts}  # type: ignore[safe-super]  # that of the next class
+
+
+class NiftiSource(_OfVoxels, FileSource):
     """An image. Of one volume, which is one sample, or of several, such as those of a time series.
 
     Parameters
@@ -175,16 +191,6 @@ class NiftiSource(FileSource):
     def open(self) -> Iterator[Reader]:
         with regular.opened(self.path) as file:
             yield _NiftiReader(self, file, self._alone)
-
-    @property
-    def knows(self) -> Kinds:
-        return (VoxelSpace,)
-
-    def about(self, kind: type[A]) -> A | None:
-        return cast(A, self.space) if kind is VoxelSpace else None
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {**super().fingerprint(), "space": self.space.facts}
 
     def coordinate(self, axis: int) -> Coordinate | None:
         """The name of the file of a single volume, and places of voxels where the axes of the space are those of the image."""
@@ -280,7 +286,7 @@ def of_image(image: Any) -> Source:
     return MemoryImage(image)
 
 
-class MemoryImage(MemorySource):
+class MemoryImage(_OfVoxels, MemorySource):
     """An image in memory."""
 
     def __init__(self, image: Any, alone: bool = False) -> None:
@@ -307,13 +313,3 @@ class MemoryImage(MemorySource):
     @property
     def only(self) -> Source:
         return self if self.layout.shape[0] > 1 else MemoryImage(self._image, alone=True)
-
-    @property
-    def knows(self) -> Kinds:
-        return (VoxelSpace,)
-
-    def about(self, kind: type[A]) -> A | None:
-        return cast(A, self.space) if kind is VoxelSpace else None
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {**super().fingerprint(), "space": self.space.facts}

@@ -124,7 +124,7 @@ class TableSource(FileSource):
             self.path,
             shape,
             np.dtype(np.float64),
-            (shape[0] if self._packed else min(shape[0], self._rows_together), shape[1]),
+            (shape[0] if self._packed else min(shape[0], self.rows_together), shape[1]),
             codec="text, gzip" if self._packed else "text",
             dims=(ROW, COLUMN),
             remarks=(*left_out(shape[1], of_rows, others), *self._of_header(header)),
@@ -141,8 +141,9 @@ class TableSource(FileSource):
             f"its first line is taken as a header, although the names of columns are numbers: {', '.join(names[:SHOWN])}",
         )
 
-    @property
-    def _rows_together(self) -> int:
+    @cached_property
+    def rows_together(self) -> int:
+        """Rows of a block."""
         return max(1, BLOCK_BYTES // (8 * len(self.numbers)))
 
     def _find_rows(self, file: BinaryIO) -> None:
@@ -163,7 +164,7 @@ class TableSource(FileSource):
                     f"{self.path}: line {number + 1} has a quoted text that does not end in it",
                     "Take line breaks out of texts.",
                 )
-            if n % self._rows_together == 0:
+            if n % self.rows_together == 0:
                 starts.append(start)
             if self._names_in is not None:
                 names.append(self._name(line))
@@ -189,7 +190,7 @@ class TableSource(FileSource):
                 yield cast(BinaryIO, text)
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
-        rows = min(self.layout.shape[0], self._rows_together)
+        rows = min(self.layout.shape[0], self.rows_together)
         return {
             "slab": size_of(shape, self.layout.dtype),
             "rows as text, as lines and as numbers": 8 * size_of((rows, self.n_columns), self.layout.dtype),
@@ -209,8 +210,8 @@ class TableSource(FileSource):
             for line in file.read(stop - start).decode("utf-8-sig" if start == 0 else "utf-8").split("\n")
             if line.strip()
         ]
-        first = number * self._rows_together
-        if len(lines) != min(self._rows_together, self._n_rows - first):
+        first = number * self.rows_together
+        if len(lines) != min(self.rows_together, self._n_rows - first):
             raise DataError(
                 f"{self.path}: was changed while it was read", "Do it again with the file that is there now."
             )
@@ -242,11 +243,6 @@ class TableSource(FileSource):
                     )
                 out[at, place] = value
         return out
-
-    @cached_property
-    def rows_together(self) -> int:
-        """Rows of a block."""
-        return self._rows_together
 
     def coordinate(self, axis: int) -> Coordinate | None:
         """Names of rows and of columns."""
