@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import xarray as xr
@@ -16,12 +16,12 @@ class Accessor:
     def __init__(self, data: xr.DataArray | xr.Dataset) -> None:
         self._data = data
 
-    def pca(self, dim: Hashable, n_components: Any = 20, **parameters: Any) -> xr.Dataset:
-        """PCA of the samples along a dimension; all others are features. Two reads of the data, block by block where they are lazy.
+    def pca(self, dim: Hashable | Sequence[Hashable], n_components: Any = 20, **parameters: Any) -> xr.Dataset:
+        """PCA of the samples along a dimension, or several; all others are features. Two reads of the data, block by block where they are lazy.
 
         Parameters
         ----------
-        dim : the dimension of the samples, such as "time"
+        dim : the dimension of the samples, such as "time"; or several, such as ("time", "member"), whose scores have these dimensions
         n_components, parameters : as of `dpca.PCA`: weights="sqrt_cos_lat", scale="std", missing="land" and others
 
         Returns
@@ -33,7 +33,8 @@ class Accessor:
         InputError, ConfigError, DataError
             As of `dpca.PCA.fit`; a dimension that is not there is named.
         """
-        found: xr.Dataset = PCA(n_components, samples_axis=str(dim), **parameters).fit(self._data).to_xarray()
+        axis = tuple(map(str, dim)) if isinstance(dim, tuple | list) else str(dim)
+        found: xr.Dataset = PCA(n_components, samples_axis=axis, **parameters).fit(self._data).to_xarray()
         return found
 
 

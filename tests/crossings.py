@@ -37,6 +37,8 @@ MARK = re.compile("[\ue000-\uf8ff]")
 N, NEW, Y, X = 6, 2, 4, 6
 ALL = N + NEW
 FEATURES = (Y, X)
+SEVERAL = ["time", "member"]
+"""Axes of samples, where there are several."""
 
 
 def fields():
@@ -134,6 +136,17 @@ def by_engine(x, stem):
     data = labelled(x, N if stem == "new" else 0)
     data.to_dataset().to_netcdf(f"{stem}.data", engine="h5netcdf")
     return {"uri": f"{stem}.data", "engine": "h5netcdf", "samples_axis": "time"}, data
+
+
+def of_members(x, stem):
+    """Times of two members of an ensemble, between their latitudes and longitudes."""
+    data = labelled(x[::2], N // 2 if stem == "new" else 0)
+    members = xr.concat(
+        [data, data.copy(data=x[1::2])], xr.Variable("member", ["b", "a"]), coords="minimal", compat="override"
+    )
+    data = members.transpose("member", "lat", "time", "lon")
+    data.to_dataset().to_netcdf(f"{stem}.members", engine="h5netcdf")
+    return {"uri": f"{stem}.members", "array": "t", "samples_axis": SEVERAL}, data
 
 
 def end_to_end(x, stem):
@@ -382,6 +395,7 @@ ROWS = {
     "netCDF classic": Row(netcdf("scipy", "cdf")),
     "netCDF-4": Row(netcdf("h5netcdf", "nc")),
     "engine of xarray": Row(by_engine),
+    "several axes of samples": Row(of_members, python={"samples_axis": tuple(SEVERAL)}),
     "end to end": Row(end_to_end),
     "side by side": Row(side_by_side),
     "object store": Row(in_memory_store),
@@ -511,6 +525,10 @@ class Crossing:
         Path("new.yaml").write_text(yaml.safe_dump(new if len(new) > 1 else new[0]))
         return "new.yaml"
 
+    def rows(self, scores):
+        """Scores with one axis of samples."""
+        return np.asarray(scores).reshape(-1, np.shape(scores)[-1])
+
     def is_spectrum(self, found, of=None) -> None:
         np.testing.assert_allclose(found, (self.svd[1] if of is None else of)[: len(found)], rtol=1e-8, atol=1e-8)
 
@@ -571,7 +589,9 @@ def inspect(of: Crossing) -> None:
         if "engine" in one:
             uri = "in.yaml"
             Path(uri).write_text(yaml.safe_dump(one))
-        facts = json.loads(ok("inspect", uri, *array, "--samples-axis", one.get("samples_axis", 0), "--json"))
+        axis = one.get("samples_axis", 0)
+        axis = ",".join(axis) if isinstance(axis, list) else axis
+        facts = json.loads(ok("inspect", uri, *array, "--samples-axis", axis, "--json"))
         assert facts["n_samples"] == N
     assert ok("inspect", uri, *array)
 
@@ -579,9 +599,8 @@ def inspect(of: Crossing) -> None:
 def init(of: Crossing) -> None:
     """The config as it comes out, run."""
     Path("in.yaml").write_text(yaml.safe_dump(of.input))
-    Path("i.yaml").write_text(
-        ok("init", "in.yaml" if isinstance(of.input, list) or "engine" in of.input else of.input["uri"])
-    )
+    named = isinstance(of.input, list) or "engine" in of.input or of.input.get("samples_axis") == SEVERAL
+    Path("i.yaml").write_text(ok("init", "in.yaml" if named else of.input["uri"]))
     asked = yaml.safe_load(Path("i.yaml").read_text())
     ok("validate", "i.yaml")
     out = asked["output"]["path"]
@@ -794,14 +813,14 @@ def in_python(of: Crossing) -> None:
     of.is_spectrum(fitted.singular_values_)
     new = {"covariates": COVARIATE[N:, None]} if of.row.new else {}
     signs = np.sign(
-        (fitted.transform(of.object, **({"covariates": COVARIATE[:N, None]} if new else {})) * of.scores[:N]).sum(
-            axis=0
-        )
+        (
+            of.rows(fitted.transform(of.object, **({"covariates": COVARIATE[:N, None]} if new else {}))) * of.scores[:N]
+        ).sum(axis=0)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = fitted.transform(of.new_object, **new)
-    np.testing.assert_allclose(np.asarray(found), of.scores[N:] * np.asarray(signs), atol=1e-7)
+    np.testing.assert_allclose(of.rows(found), of.scores[N:] * np.asarray(signs), atol=1e-7)
 
 
 def save_and_load(of: Crossing) -> None:
@@ -826,7 +845,7 @@ def load(of: Crossing) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = loaded.transform(of.new_object, **new)
-    np.testing.assert_allclose(np.asarray(found), of.scores[N:] * signs, atol=1e-7)
+    np.testing.assert_allclose(of.rows(found), of.scores[N:] * signs, atol=1e-7)
 
 
 def open_gram(of: Crossing) -> None:

@@ -629,9 +629,12 @@ def _given(given: tuple[str, ...]) -> Given:
     return listed(found) if isinstance(found, list) else found
 
 
-def _axis(given: str | None) -> int | str | None:
-    """The axis, as a number if it is one."""
-    return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
+def _axis(given: str | None) -> int | str | list[int | str] | None:
+    """The axis, as a number if it is one; several where commas are between them."""
+    if given is None:
+        return None
+    axes = [int(one) if re.fullmatch(r"-?\d+", one) else one for one in given.split(",")]
+    return axes if len(axes) > 1 else axes[0]
 
 
 def _place(memory: str | None, workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Placement:

@@ -63,7 +63,9 @@ array_option = click.option(
     "--array", metavar="PATH", help="Array inside the file. Default: the one that a run would take, or the largest."
 )
 samples_axis_option = click.option(
-    "--samples-axis", metavar="AXIS", help="Axis of the samples: its number or name. Default: a guess, dates first."
+    "--samples-axis",
+    metavar="AXIS",
+    help="Axis of the samples: its number or name; several as time,member. Default: a guess, dates first.",
 )
 
 

@@ -57,7 +57,7 @@ from dpca.sources.nifti import VoxelSpace
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
 from dpca.store.outputs import ROTATED_COMPONENT, Outputs
 from dpca.store.results import Result, open_result
-from dpca.store.stored import Stored
+from dpca.store.stored import SAMPLES_AXES, Stored
 from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import differences
 from dpca.system.machine import watched_memory
@@ -446,8 +446,9 @@ def reconstruct_samples(
             if (found := VoxelSpace.in_facts(one.fingerprint)) is not None and one.samples_axis == 0
         }
         components_used = {"components": used} if used else {}
+        axes = {SAMPLES_AXES: list(fit.sample_dims)} if len(fit.sample_dims) > 1 else {}
         outputs.create(
-            {"result": str(result), "n_components": k, **components_used, **({SPACE: spaces} if spaces else {})}
+            {"result": str(result), "n_components": k, **components_used, **({SPACE: spaces} if spaces else {}), **axes}
         )
         for name, (along, coordinate) in coordinates.items():
             outputs.write_coordinate(name, coordinate, *along)

@@ -32,7 +32,7 @@ from dpca.store.applied import AppliedResult
 from dpca.store.arrays import SPECTRAL
 from dpca.store.directory import check_replaces_no_part
 from dpca.store.meanings import ONE
-from dpca.store.names import names_along
+from dpca.store.names import names_along, names_by_axis
 from dpca.store.results import Result
 from dpca.store.stored import Stored
 from dpca.system import durable
@@ -249,12 +249,12 @@ def _anndata(result: Exported, path: Path, labels: NDArray[Any] | None) -> None:
     import anndata
     import pandas as pd
 
-    table = pd.DataFrame(index=_names(result))
+    samples = names_by_axis(result, result.sample_dims, range(result.n_samples))
+    table = pd.DataFrame(index=anndata.utils.make_index_unique(pd.Index([" ".join(one) for one in samples])))
     if labels is not None:
         table["label"] = labels
     if isinstance(result, AppliedResult):
         cells = anndata.AnnData(obs=table, obsm={"X_pca": np.asarray(result.arrays["scores"][...])})
-        cells.obs_names_make_unique()
         cells.write_h5ad(path)
         return
     if len(result.groups) > 1:
@@ -302,7 +302,6 @@ def _anndata(result: Exported, path: Path, labels: NDArray[Any] | None) -> None:
             }
         },
     )
-    annotated.obs_names_make_unique()
     annotated.var_names_make_unique()
     annotated.write_h5ad(path)
 
@@ -336,27 +335,19 @@ WRITERS: dict[str, Callable[[Exported, Path, NDArray[Any] | None], None]] = {
 }
 
 
-def _sample_dim(result: Exported) -> str:
-    return result.sample_dim if isinstance(result, AppliedResult) else result.dims.sample
-
-
-def _names(result: Exported) -> list[str]:
-    """The names of the samples: from their coordinate, else their numbers."""
-    return names_along(result, _sample_dim(result), range(result.n_samples))
-
-
 def _scores(result: Exported, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
     array = result.arrays["scores"]
     if array.ndim != 2:
         raise InputError(f"{result.name}: has scores of several kernels, which are no table", "Export it as netcdf.")
     scores = np.asarray(array[...], np.float64)
     yield [
-        _sample_dim(result),
+        *result.sample_dims,
         *(["label"] if labels is not None else []),
         *(f"score_{i}" for i in range(1, scores.shape[1] + 1)),
     ]
-    for number, (name, row) in enumerate(zip(_names(result), scores.tolist(), strict=True)):
-        yield [_cell(name), *([_cell(str(labels[number]))] if labels is not None else []), *map(repr, row)]
+    names = names_by_axis(result, result.sample_dims, range(result.n_samples))
+    for number, (name, row) in enumerate(zip(names, scores.tolist(), strict=True)):
+        yield [*map(_cell, name), *([_cell(str(labels[number]))] if labels is not None else []), *map(repr, row)]
 
 
 def _spectrum(result: Result) -> Iterator[list[Any]]:

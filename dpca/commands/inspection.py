@@ -19,7 +19,7 @@ from dpca.planning.runplan import RunPlan, Scratch, Workers
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
 from dpca.slabs import extent, split
 from dpca.sources import expanded, list_arrays, open_source
-from dpca.sources.base import Layout, Reader, Source, size_of
+from dpca.sources.base import Layout, Reader, SamplesAxis, Source, size_of
 from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_secrets
 from dpca.sources.dated import SAMPLE_NAMES, told_by
@@ -49,7 +49,7 @@ DAYS = 365.25
 def inspect(
     given: str | Sequence[str] | Input,
     array: str | None = None,
-    samples_axis: int | str | None = None,
+    samples_axis: SamplesAxis | None = None,
     storage_options: Mapping[str, Any] | None = None,
     opened_bytes: int = OPENED_BYTES,
     told: str = "as told",

@@ -22,7 +22,7 @@ from dpca.planning.runplan import Scratch, Workers
 from dpca.planning.search import plan_run
 from dpca.sources import Source, expanded, list_arrays, open_source
 from dpca.sources.anndata_layout import OBS_NAMES, VAR_NAMES
-from dpca.sources.base import Layout
+from dpca.sources.base import Layout, SamplesAxis
 from dpca.sources.credentials import without_credentials
 from dpca.sources.dated import SAMPLE_NAMES
 from dpca.sources.groups import FeatureGroup, check_same_samples, has_names
@@ -81,7 +81,7 @@ Given = str | Sequence[str] | Input | Beside
 """A path or URL; several that are joined along the samples, or lie side by side; or the input of a config, one or a list."""
 
 
-def look(given: Given, array: str | None = None, samples_axis: int | str | None = None) -> dict[str, Any]:
+def look(given: Given, array: str | None = None, samples_axis: SamplesAxis | None = None) -> dict[str, Any]:
     """Describe what lies somewhere: one array, and which could be beside it; or inputs that are in different places, each.
 
     Parameters
@@ -208,7 +208,7 @@ def listed(inputs: Sequence[Input]) -> Beside:
     return Beside(each)
 
 
-def beside(given: Given, array: str | None = None, samples_axis: int | str | None = None) -> Beside | None:
+def beside(given: Given, array: str | None = None, samples_axis: SamplesAxis | None = None) -> Beside | None:
     """The arrays of the same samples, two or more, that lie somewhere; None if there are none, or one was chosen.
 
     Samples count as the same where their dimension has the same name, or both have a coordinate, and nothing says that they
@@ -225,7 +225,7 @@ def beside(given: Given, array: str | None = None, samples_axis: int | str | Non
     return None if array is not None or isinstance(given, Input) else _found(given, samples_axis)
 
 
-def _found(given: str | Sequence[str], samples_axis: int | str | None) -> Beside | None:
+def _found(given: str | Sequence[str], samples_axis: SamplesAxis | None) -> Beside | None:
     uris = expanded(given)
     arrays = {uri: list_arrays(uri) for uri in uris}
     places: dict[str | None, list[str]] = {}
@@ -256,7 +256,7 @@ def _each(
     sources: Mapping[str | None, Source],
     places: Mapping[str | None, list[str]],
     lead: Source,
-    samples_axis: int | str | None,
+    samples_axis: SamplesAxis | None,
 ) -> dict[str | None, FoundInput]:
     """The arrays as inputs, by path, without those that can't be analysed alone.
 
@@ -281,7 +281,7 @@ def _of_data(arrays: Sequence[Mapping[str, Any]]) -> list[str | None]:
     return [one["path"] for one in arrays if len(one["shape"]) > 1 and not one["describes"]] if arrays else [None]
 
 
-def _source(uri: str, path: str | None, samples_axis: int | str | None) -> Source | None:
+def _source(uri: str, path: str | None, samples_axis: SamplesAxis | None) -> Source | None:
     """An array of numbers; None for another, for AnnData's, and for one without the axis that was told."""
     try:
         source = open_source(uri, path)

@@ -21,6 +21,7 @@ from dpca.config.inputs import Input
 from dpca.config.schema import OF_LISTS, ModelSection, Output, Preprocess
 from dpca.errors import InputError
 from dpca.sources import expanded
+from dpca.sources.base import SamplesAxis
 from dpca.sources.credentials import without_credentials
 from dpca.sources.regressors import Cycle
 from dpca.store.directory import DERIVED, kind_at
@@ -46,7 +47,7 @@ MATTER = frozenset(
 
 
 def started(
-    given: Given, array: str | None = None, samples_axis: int | str | None = None, every_key: bool = False
+    given: Given, array: str | None = None, samples_axis: SamplesAxis | None = None, every_key: bool = False
 ) -> tuple[str, list[str]]:
     """A configuration for what lies somewhere, and what to watch out for.
 

@@ -32,7 +32,7 @@ ALLOWED = {
     "input.weights": _WEIGHTS,
     "input.mask": "an array {uri: PATH}",
     "input.uri": "text without control characters (such as line breaks), or a list of such text,",
-    "input.samples_axis": "an integer such as 0, or a dimension's name",
+    "input.samples_axis": "an integer such as 0, a dimension's name, or a list of these where samples lie along several axes",
     "input.samples": _SAMPLES,
     "input.feature_shape": "a list of two integers or more, each of 1 or more, such as [112, 92]",
     "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",

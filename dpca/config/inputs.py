@@ -226,8 +226,13 @@ class Input(Section):
         ),
     ] = {}
     samples_axis: Annotated[
-        int | str,
-        Field(description="The axis of samples: a number or a dimension's name; all other axes are feature axes."),
+        int | str | Annotated[list[int | Text], Field(min_length=1)],
+        Field(
+            description="The axis of samples: a number or a dimension's name; or a list of these, where samples lie along several, as in "
+            "[time, member]; the last of them changes fastest from sample to sample, and files of a list are joined along the first. All other "
+            "axes are feature axes.",
+            examples=[["time", "member"]],
+        ),
     ] = 0
     gaps: Annotated[
         Gaps,
@@ -336,7 +341,8 @@ class Input(Section):
         """Count the samples axis of two from the end that is not folded, where the other one becomes several."""
         if isinstance(values, dict) and values.get("feature_shape") is not None:
             axis = values.get("samples_axis", 0)
-            return {**values, "samples_axis": {1: -1, -2: 0}.get(axis, axis)}
+            counted = {1: -1, -2: 0}.get(axis, axis) if isinstance(axis, int) else axis
+            return {**values, "samples_axis": counted}
         return values
 
     def open(self) -> Source:
@@ -357,7 +363,7 @@ class Input(Section):
             engine_options=self.engine_options,
         )
         source = open_joined(self.uris, self.samples_axis, self.gaps, self.members, opened)
-        if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
+        if self.features is not None and self.samples_axis in (1, -1, source.layout.dims[1]):
             raise InputError(
                 f"{source.layout.name}: samples lie along axis 1, of which {INPUT.features} chooses some",
                 f"Leave {INPUT.features} out, or set {INPUT.samples_axis.at(0)}.",

@@ -24,6 +24,7 @@ from dpca.estimators.rotated import Rotated, rotated
 from dpca.planning.runplan import HeldArray
 from dpca.sources import is_data_array
 from dpca.sources.groups import parts_of
+from dpca.sources.stacked import axes_among
 from dpca.store.arrays import of_group
 from dpca.store.meanings import described
 
@@ -269,7 +270,9 @@ class Analysis(Draws):
         if given is None:
             return found[0] if sides[0][0] is None else np.stack(found)
         edge = labelled("transform")
-        each = [edge.ArrayLabels.of(given, groups[0].samples_axis).of_samples(one, "scores") for one in found]
+        asked = self._opened.kept.parts[0].result.asked_input["samples_axis"]
+        labels = edge.ArrayLabels.of(given, axes_among(given.dims, asked, groups[0].samples_axis))
+        each = [labels.of_samples(one, "scores") for one in found]
         if sides[0][0] is None:
             return each[0]
         return edge.beside(each, SIDE, self._answer.certificate["groups"])

@@ -46,9 +46,11 @@ from dpca.planning.job import Job
 from dpca.planning.runplan import Scratch
 from dpca.settings import PYTHON
 from dpca.sources import Source, are_files, as_source, is_data_array
+from dpca.sources.base import SamplesAxis
 from dpca.sources.credentials import check_local
 from dpca.sources.dated import dated, dates_elsewhere
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
+from dpca.sources.stacked import axes_among, stacked
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.arrays import of_group
 from dpca.store.directory import ARRAYS, write_documents
@@ -82,7 +84,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """An estimator that streams X; subclasses define the parameters that are used here."""
 
     n_components: Any
-    samples_axis: int | str
+    samples_axis: SamplesAxis
     memory: int | str | None
     ddof: int
     center: bool
@@ -166,14 +168,14 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return values
         from dpca.store.labelled import ArrayLabels
 
-        return ArrayLabels.of(given, self._axis_among(given.dims)).of_samples(values, name)
+        return ArrayLabels.of(given, self._axes_among(given.dims)).of_samples(values, name)
 
     def _matrix(self, scores: Any, n_components: int) -> NDArray[np.float64]:
         """Scores, (n_samples, n_components), that were given as an array or a DataArray."""
         if is_data_array(scores):
             from dpca.store.labelled import scores_in
 
-            scores = scores_in(scores, n_components)
+            scores = scores_in(scores, n_components, self._result.sample_dims)
         matrix = np.asarray(scores, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != n_components:
             raise InputError(
@@ -201,7 +203,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if is_data_array(part):
                 from dpca.store.labelled import ArrayLabels
 
-                self._labels[one.group] = ArrayLabels.of(part, one.samples_axis)
+                self._labels[one.group] = ArrayLabels.of(part, self._axes_among(part.dims))
         self._label_arrays()
 
     def _label_arrays(self) -> None:
@@ -444,12 +446,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ConfigError(f"filters is {filters!r}, but a mapping or None is allowed", "Pass {'mask': an array}.")
         if unknown := [name for name in filters if name not in FILTERS]:
             raise ConfigError(f"filters has {unknown[0]!r}, but {', '.join(FILTERS)} are allowed", "Pass any of these.")
-        axis: Any = self.samples_axis
-        if isinstance(axis, tuple | list):
-            raise ConfigError(
-                f"samples_axis is {axis!r}, but one axis is allowed",
-                f"Make one of them: X.stack(sample={tuple(axis)!r}), with samples_axis='sample'.",
-            )
+        axis: Any = list(self.samples_axis) if isinstance(self.samples_axis, tuple) else self.samples_axis
         if isinstance(self.scale, Mapping) and "reference" in self.scale:
             raise ConfigError("scale has a reference, which is for people in a file", "Leave it out.")
         return {
@@ -518,8 +515,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return sources
 
     def _source(self, X: Any) -> Source:
-        """The source of an array, a path, an image, or a list of these."""
-        source = as_source(X, self.samples_axis)
+        """The source of an array, a path, an image, or a list of these, with one axis of samples."""
+        source = stacked(as_source(X, self.samples_axis), self.samples_axis)
         if source.about(Variants) is not None:
             raise InputError(
                 f"{source.layout.name}: is a file of genotypes, whose chromosomes and alleles count, but arrays of dosages are allowed here",
@@ -538,12 +535,12 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _axis_in(self, source: Source, one: Result | None = None) -> int:
         """The samples axis of new samples: by name if their axes have names, otherwise as in the fit, or a group of it."""
-        named = isinstance(self.samples_axis, str) and any(source.layout.dims)
+        named = not isinstance(self.samples_axis, int) and any(source.layout.dims)
         return source.layout.axis_of(self.samples_axis) if named else (one or self._result).samples_axis
 
-    def _axis_among(self, dims: Sequence[Any]) -> int:
-        """The number of the samples axis among axes that have names."""
-        return dims.index(self.samples_axis) if isinstance(self.samples_axis, str) else self._result.samples_axis
+    def _axes_among(self, dims: Sequence[Any]) -> tuple[int, ...]:
+        """The numbers of the axes of samples among axes that have names."""
+        return axes_among(dims, self.samples_axis, self._result.samples_axis)
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """X, after scikit-learn's checks of tables: names and number of features, complex and text data; sparse ones as CSR or CSC."""

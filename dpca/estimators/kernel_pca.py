@@ -43,6 +43,7 @@ from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.job import Job
 from dpca.sources import Source
+from dpca.sources.base import SamplesAxis
 from dpca.sources.groups import alone
 from dpca.sources.memory import MemorySource
 from dpca.sources.sparse import SparseSource
@@ -147,7 +148,7 @@ class KernelPCA(Streaming):
         filters: Mapping[str, Any] | None = None,
         ddof: int = 1,
         precision: str = "auto",
-        samples_axis: int | str = 0,
+        samples_axis: SamplesAxis = 0,
         memory: int | str | None = None,
         client: Any = None,
         store: str | os.PathLike[str] | None = None,

@@ -34,6 +34,7 @@ from dpca.methods.training import cross, plan_cross
 from dpca.planning.runplan import HeldArray, MapColumns, Workers
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named, parts_of
+from dpca.sources.stacked import stacked
 from dpca.store.arrays import of_group
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Arrays
@@ -282,7 +283,8 @@ def new_samples(kept: SourceResults, X: Any) -> Groups:
     groups = []
     for part in kept.parts:
         given = parts[part.name]
-        source = given.open() if isinstance(given, Input) else as_source(given)
+        asked = part.result.asked_input["samples_axis"]
+        source = given.open() if isinstance(given, Input) else stacked(as_source(given), asked)
         axis = _axis_in(part, source)
         check_features(part.result, source, axis)
         check_coordinates(part.result, source, axis)
@@ -294,7 +296,7 @@ def new_samples(kept: SourceResults, X: Any) -> Groups:
 def _axis_in(part: FittedPart, source: Source) -> int:
     """The samples axis of new samples: by name if their axes have names, otherwise as in the data of the result."""
     asked = part.result.asked_input["samples_axis"]
-    by_name = isinstance(asked, str) and any(source.layout.dims)
+    by_name = not isinstance(asked, int) and any(source.layout.dims)
     return source.layout.axis_of(asked) if by_name else part.result.samples_axis
 
 

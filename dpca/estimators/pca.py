@@ -36,6 +36,7 @@ from dpca.numerics.uncertain import log_likelihood
 from dpca.numerics.weights import SampleWeights
 from dpca.planning.job import Job
 from dpca.sources import Source, as_source
+from dpca.sources.base import SamplesAxis
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in
 from dpca.sources.selected import SelectedSource
 from dpca.store.fitted import Fitted
@@ -108,8 +109,9 @@ class PCA(Streaming):
     precision : "auto", "single" or "double", default "auto"
         Precision of the products; "auto" means single for bool, float16, float32 and integers of up to 16 bits.
         Sums are always added up in float64.
-    samples_axis : int or str, default 0
-        Which axis of X holds the samples. All others are feature axes; their number and order are kept.
+    samples_axis : int, str or several, default 0
+        Which axis of X holds the samples. All others are feature axes; their number and order are kept. Several, such as ("time", "member"),
+        of which the last changes fastest from sample to sample: rows of arrays are these samples, and DataArrays have both dimensions again.
     memory : int, str or None, default None
         Memory that a fit may use, such as "8 GiB": of this process, interpreter included, or of each worker of
         a cluster. None means half of the free memory. If the chunks require a copy of X, it is made beside `store`.
@@ -205,7 +207,7 @@ class PCA(Streaming):
         sample_weight_kind: str = "frequency",
         ddof: int = 1,
         precision: str = "auto",
-        samples_axis: int | str = 0,
+        samples_axis: SamplesAxis = 0,
         memory: int | str | None = None,
         client: Any = None,
         store: str | os.PathLike[str] | None = None,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.genotypes.variants import DIMS, Variants, named_by_place, texts, vector
-from dpca.sources.base import Reader, Source
+from dpca.sources.base import Reader, SamplesAxis, Source
 from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.facts import A, Kinds
 from dpca.sources.file import file_facts, file_state
@@ -304,7 +304,7 @@ class _WithVariantsReader(ViewReader):
         return self._source.coordinate(axis) or self._reader.coordinate(axis)
 
 
-def with_variants(source: Source, samples_axis: int | str, path: str) -> Source:
+def with_variants(source: Source, samples_axis: SamplesAxis, path: str) -> Source:
     """A source whose features are the variants of a table."""
     axis = feature_axis(source.layout, source.layout.axis_of(samples_axis), "input.variants")
     return WithVariants(source, axis, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpca.errors import InputError
 from dpca.settings import INPUT
 from dpca.slabs import SLAB_BYTES, Plan, Side, extent, make_plan
-from dpca.sources.base import Layout
+from dpca.sources.base import Layout, SamplesAxis
 
 GOOD_CHUNK_BYTES = 8 * 2**20
 """A chunk size that is fast to read in any storage, for advice."""
@@ -55,7 +55,7 @@ def better_chunks(
     return extent(plan.region(tuple(cut[0] for cut in plan.slabs)))
 
 
-def check_axis(layout: Layout, samples_axis: int | str) -> int:
+def check_axis(layout: Layout, samples_axis: SamplesAxis) -> int:
     """The samples axis as a number; checks that the array has features and at least two samples."""
     axis = layout.axis_of(samples_axis)
     features = [length for other, length in enumerate(layout.shape) if other != axis]

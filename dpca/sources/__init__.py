@@ -22,7 +22,7 @@ from dpca.errors import InputError
 from dpca.settings import INPUT
 from dpca.sources import cf, foreign, formats, netcdf3
 from dpca.sources.anndata_layout import Sparse
-from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
+from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, SamplesAxis, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import without_credentials
 from dpca.sources.formats import FileFormat
@@ -111,7 +111,7 @@ def _is_pattern(uri: str) -> bool:
 
 def open_joined(
     uris: Sequence[str],
-    samples_axis: int | str = 0,
+    samples_axis: SamplesAxis = 0,
     gaps: Gaps = "error",
     members: bool = False,
     opened: Callable[[str], Source] | None = None,
@@ -356,7 +356,7 @@ def _is_image(data: Any) -> bool:
     return "nibabel" in sys.modules and isinstance(data, sys.modules["nibabel"].spatialimages.SpatialImage)
 
 
-def _of_files(data: Any, samples_axis: int | str) -> Source:
+def _of_files(data: Any, samples_axis: SamplesAxis) -> Source:
     """The source of a path, of an image of nibabel, or of a list of such."""
     each = data if isinstance(data, list | tuple) else [data]
     if any(map(_is_image, each)):
@@ -389,7 +389,7 @@ def _check_array(data: Any) -> None:
         )
 
 
-def as_source(data: Any, samples_axis: int | str = 0) -> Source:
+def as_source(data: Any, samples_axis: SamplesAxis = 0) -> Source:
     """The source of an array in Python: NumPy, scipy.sparse, Dask, zarr.Array, h5py.Dataset or xarray.DataArray; or of a path, an image of
     nibabel, or a list of such, which are joined along `samples_axis`.
 

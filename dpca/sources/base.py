@@ -51,6 +51,20 @@ def _is_name(dim: str) -> bool:
         return False
 
 
+SamplesAxis = int | str | Sequence[int | str]
+"""The axis of samples, by its number or name; several, where samples lie along them (`dpca.sources.stacked`)."""
+
+
+@dataclass(frozen=True)
+class StackedAxes:
+    """Several axes in storage that are one axis of samples."""
+
+    axis: int
+    """This one, 0 or -1."""
+    names: tuple[str, ...]
+    """Names of the axes in storage, the last of which changes fastest from sample to sample."""
+
+
 @dataclass(frozen=True)
 class Code:
     """A stored number that stands for no value."""
@@ -102,6 +116,8 @@ class Layout:
     """Remarks on its storage before a run, in sentences."""
     n_stored: int | None = None
     """Number of samples in storage, where some of them were chosen."""
+    stack: StackedAxes | None = None
+    """The axes in storage that samples lie along, where these are several."""
 
     def __post_init__(self) -> None:
         dims = self.dims or (None,) * len(self.shape)
@@ -168,8 +184,11 @@ class Layout:
         chunks = math.prod(-(-length // chunk) for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
         return CHUNK_OVERHEAD_BYTES * min(CHUNKS_A_CALL, chunks)
 
-    def axis_of(self, axis: int | str) -> int:
-        """The number of the samples axis, from 0, given a number or the name of a dimension."""
+    def axis_of(self, axis: SamplesAxis) -> int:
+        """The number of the samples axis, from 0, given a number or the name of a dimension; or of several, after they became one."""
+        if not isinstance(axis, int | str):
+            assert self.stack is not None
+            return self.stack.axis % len(self.shape)
         if isinstance(axis, str):
             if axis in self.dims:
                 return self.dims.index(axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpca.sources.base import Reader, Source
+from dpca.sources.base import Reader, SamplesAxis, Source
 from dpca.sources.calendars import is_time
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.view import View, ViewReader
@@ -49,10 +49,10 @@ def told_by(reader: Reader, axis: int) -> Coordinate | None:
     return dates_beside(reader, axis) or reader.coordinate(axis)
 
 
-def dates_elsewhere(source: Source, axis: int | str) -> str | None:
+def dates_elsewhere(source: Source, axis: SamplesAxis) -> str | None:
     """That another axis than that of the samples has dates, in a sentence, where the samples' axis was told by its number."""
     dims = source.layout.dims
-    if isinstance(axis, str) or not any(dims):
+    if not isinstance(axis, int) or not any(dims):
         return None
     number = source.layout.axis_of(axis)
     with source.open() as reader:
@@ -87,6 +87,10 @@ class DatedSource(View):
 
     def reader(self, reader: Reader) -> Reader:
         return _DatedReader(self, reader)
+
+    @property
+    def place(self) -> tuple[str | list[str], str | None] | None:
+        return self._source.place
 
 
 class _DatedReader(ViewReader):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Source
+from dpca.sources.base import Layout, Reader, SamplesAxis, Source
 from dpca.sources.calendars import as_names, is_time, moments
 from dpca.sources.coordinate import Coordinate, difference
 from dpca.sources.feature_labels import FeatureLabels
@@ -60,7 +60,7 @@ def names_of_sums(groups: Sequence[FeatureGroup]) -> tuple[str, ...]:
     return tuple(name for group in groups for name in ((group.name,) if group.labels is None else group.labels.names))
 
 
-def alone(source: Source, samples_axis: int | str = 0, weights: FeatureWeights | None = None) -> Groups:
+def alone(source: Source, samples_axis: SamplesAxis = 0, weights: FeatureWeights | None = None) -> Groups:
     """The only group of a run."""
     return (FeatureGroup(source, source.layout.axis_of(samples_axis), weights=weights),)
 

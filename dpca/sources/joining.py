@@ -16,7 +16,7 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.settings import INPUT
 from dpca.slabs import Cuts, common_chunks
-from dpca.sources.base import Layout, Source
+from dpca.sources.base import Layout, SamplesAxis, Source
 from dpca.sources.cf import same_units
 from dpca.sources.facts import kinds_of
 from dpca.sources.joined import JoinedSource, Member, encoding_of, most_open
@@ -29,7 +29,7 @@ PLAIN = (1.0, 0.0)
 
 
 def join(
-    sources: Sequence[Source], samples_axis: int | str = 0, gaps: Gaps = "error", members: bool = False
+    sources: Sequence[Source], samples_axis: SamplesAxis = 0, gaps: Gaps = "error", members: bool = False
 ) -> JoinedSource:
     """Arrays, joined along their samples in the order given.
 
@@ -39,13 +39,13 @@ def join(
     Parameters
     ----------
     sources : one or more arrays of the same features and dtype
-    samples_axis : number or name of their axis of samples
+    samples_axis : number or name of their axis of samples; of several the first one, along which they are joined
     gaps : "allow" for times that do not follow each other closely; they have to increase in any case
     members : whether they are members of an ensemble, each of the same samples
     """
     layouts = [source.layout for source in sources]
     check_same(layouts, [f"{len(layout.shape)} axes" for layout in layouts])
-    axis = layouts[0].axis_of(samples_axis)
+    axis = layouts[0].axis_of(samples_axis if isinstance(samples_axis, int | str) else samples_axis[0])
     _check_layouts(layouts, axis)
     check_same(layouts, [f"array {array}" for array in _arrays(sources)], f"Name one of them in {INPUT.array}.")
     along, conversions = check_and_join(sources, axis, gaps, members)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -94,6 +94,18 @@ class View(Source):
 
     def stored_bytes(self) -> int | None:
         return self._source.stored_bytes()
+
+    @property
+    def blocks(self) -> Mapping[Any, Any]:
+        return self._source.blocks
+
+    def with_blocks(self, blocks: Mapping[Any, NDArray[Any]]) -> Self:
+        part = copy.copy(self)
+        part._source = self._source.with_blocks(blocks)
+        return part
+
+    def check_sharing(self, regions: Iterable[Region], n_regions: int) -> None:
+        self._source.check_sharing(map(self.behind, regions), n_regions)
 
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError
 from dpca.settings import PREPROCESS
 from dpca.slabs import Box, extent
-from dpca.sources.base import Layout, Reader, Region, Source, describe
+from dpca.sources.base import Layout, Reader, Region, SamplesAxis, Source, describe
 from dpca.sources.coordinate import difference
 from dpca.sources.latitudes import sqrt_cos_lat
 from dpca.sources.memory import MemorySource
@@ -142,7 +142,7 @@ class FeatureWeights:
 
 def weights_of(
     source: Source,
-    samples_axis: int | str,
+    samples_axis: SamplesAxis,
     weights: Source | Literal["sqrt_cos_lat"] | None,
     mask: Source | None,
     invert: bool = False,

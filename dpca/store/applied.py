@@ -13,7 +13,7 @@ import zarr
 from dpca.errors import DataError
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.zarr_store import BAD_METADATA, Directory
-from dpca.store.stored import Arrays, described
+from dpca.store.stored import SAMPLES_AXES, Arrays, described
 
 APPLIED = "result"
 """The attribute of such a group: the result that was applied."""
@@ -40,9 +40,9 @@ class AppliedResult:
         return self.path
 
     @property
-    def sample_dim(self) -> str:
-        """Name of the axis of the samples of the scores."""
-        return self.arrays["scores"].dims[-2]
+    def sample_dims(self) -> tuple[str, ...]:
+        """Names of the axes of the samples of the scores, where these were several in the input; else of its only one."""
+        return tuple(self.arrays.attributes.get(SAMPLES_AXES) or (self.arrays["scores"].dims[-2],))
 
     @cached_property
     def n_samples(self) -> int:

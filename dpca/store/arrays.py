@@ -247,7 +247,9 @@ def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mappi
         others = list(_auxiliaries_of(reader, dims, names))
         for name, along, coordinate in others:
             outputs.write_coordinate(name, coordinate, *along)
-        outputs.name_coordinates([name for name, *_ in others])
+        written, stack = [name for name, *_ in others], source.layout.stack
+        stacked = stack is not None and dims.sample in names.values() and {*stack.names} <= {*written}
+        outputs.name_coordinates(written, stack.names if stack is not None and stacked else ())
 
 
 def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:

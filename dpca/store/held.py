@@ -17,7 +17,7 @@ from dpca.slabs import Box
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.store import meanings
 from dpca.store.outputs import FORMAT_VERSION, Outputs, Whole, whole_region
-from dpca.store.stored import COORDINATES, RESTORE, Stored
+from dpca.store.stored import COORDINATES, RESTORE, SAMPLES_AXES, Stored
 
 
 @dataclass
@@ -236,10 +236,12 @@ class HeldOutputs(Outputs):
         own = dims or ((name,) if values.shape else ())
         self._group.arrays[name] = Held(name, values, values.shape, values.dtype, values.shape, own, about)
 
-    def name_coordinates(self, names: Sequence[str]) -> None:
+    def name_coordinates(self, names: Sequence[str], samples_axes: Sequence[str] = ()) -> None:
         if names:
             said = str(self._group.attributes.get(COORDINATES, "")).split()
             self._group.attributes[COORDINATES] = " ".join(dict.fromkeys([*said, *names]))
+            if samples_axes:
+                self._group.attributes[SAMPLES_AXES] = list(samples_axes)
 
     def array(self, name: str) -> Any:
         return self._group.arrays[name]

@@ -21,7 +21,7 @@ from dpca.store.applied import AppliedResult
 from dpca.store.arrays import Dims, of_group
 from dpca.store.meanings import described
 from dpca.store.results import Result
-from dpca.store.stored import Stored
+from dpca.store.stored import SAMPLES_AXES, Stored
 
 COMPONENT, ROTATED_COMPONENT = "component", "rotated_component"
 AS_COVARIANCE, AS_CORRELATION = "as_covariance", "as_correlation"
@@ -35,38 +35,57 @@ class ArrayLabels:
     """Names, coordinates and attributes of a DataArray beside its values."""
 
     dims: tuple[Hashable, ...]
-    samples_axis: int
+    samples_axes: tuple[int, ...]
+    """The axis of samples; several where samples lie along them, the last of which changes fastest."""
     coordinates: xr.Dataset
     """Coordinates along samples alone, along features alone, and of no axis, with their indexes; no data."""
     name: Hashable | None = None
     attributes: Mapping[Any, Any] | None = None
 
     @classmethod
-    def of(cls, data: xr.DataArray, samples_axis: int) -> Self:
+    def of(cls, data: xr.DataArray, samples_axes: Sequence[int]) -> Self:
         """The labels of a DataArray. A coordinate along samples and features at once belongs to neither, and is left out."""
-        samples = data.dims[samples_axis]
-        both = [name for name, values in data.coords.items() if samples in values.dims and values.ndim > 1]
-        return cls(data.dims, samples_axis, data.coords.to_dataset().drop_vars(both), data.name, dict(data.attrs))
+        samples = {data.dims[axis] for axis in samples_axes}
+        both = [name for name, values in data.coords.items() if samples & {*values.dims} and {*values.dims} - samples]
+        return cls(
+            data.dims, tuple(samples_axes), data.coords.to_dataset().drop_vars(both), data.name, dict(data.attrs)
+        )
 
     @classmethod
     def of_result(cls, result: Result) -> Self:
         """The labels that a result keeps: names of axes, and coordinates along them."""
-        dims = result.dims.placed(result.samples_axis)
+        stacked, features = result.sample_dims, result.dims.features
+        dims = (*stacked, *features) if len(stacked) > 1 else result.dims.placed(result.samples_axis)
+        axes = tuple(range(len(stacked))) if len(stacked) > 1 else (result.samples_axis,)
         plain: dict[Hashable, Hashable] = {dim: result.dims.plain(dim) for dim in dims}
-        return cls(tuple(plain.values()), result.samples_axis, _renamed(dataset_of(result, only=dims), plain))
+        return cls(tuple(plain.values()), axes, _renamed(dataset_of(result, only=dims), plain))
 
     @property
-    def samples(self) -> tuple[Hashable, str]:
-        """The name of the samples' axis here, and in scores, where `component` is another's."""
-        return self.dims[self.samples_axis], Dims.of(tuple(map(str, self.dims)), self.samples_axis).sample
+    def _here(self) -> tuple[Hashable, ...]:
+        """The names of the axes of samples."""
+        return tuple(self.dims[axis] for axis in self.samples_axes)
+
+    @property
+    def _there(self) -> tuple[Hashable, ...]:
+        """Their names in scores, where `component` is another's."""
+        if len(self.samples_axes) > 1:
+            return self._here
+        return (Dims.of(tuple(map(str, self.dims)), self.samples_axes[0]).sample,)
+
+    @property
+    def _features(self) -> list[Hashable]:
+        """The names of the axes of features."""
+        return [dim for dim in self.dims if dim not in self._here]
 
     def of_samples(self, values: NDArray[Any], name: str) -> xr.DataArray:
         """Values of samples, (n_samples,) or (n_samples, n_components), with the coordinates of the samples."""
-        here, there = self.samples
-        others = [dim for dim in self.dims if dim != here]
-        coordinates = _renamed(self.coordinates.drop_dims(others, errors="ignore"), {here: there})
-        dims = (there, COMPONENT)[: values.ndim]
+        there = self._there
+        names = dict(zip(self._here, there, strict=True))
+        coordinates = _renamed(self.coordinates.drop_dims(self._features, errors="ignore"), names)
         coords = coordinates.drop_vars(COMPONENT, errors="ignore").coords
+        if len(there) > 1:
+            values = values.reshape(*(self.coordinates.sizes[dim] for dim in there), *values.shape[1:])
+        dims = (*there, COMPONENT)[: values.ndim]
         return _numbered(xr.DataArray(values, dims=dims, coords=coords, name=name))
 
     def of_features(self, values: Any, dims: Sequence[str], name: str, attributes: Mapping[str, Any]) -> xr.DataArray:
@@ -76,37 +95,53 @@ class ArrayLabels:
         ----------
         dims : names of its axes before those of the features
         """
-        here = self.dims[self.samples_axis]
-        coords = self.coordinates.drop_dims([here], errors="ignore").drop_vars([*dims], errors="ignore").coords
-        features = [f"feature_{dim}" if dim in dims else dim for dim in self.dims if dim != here]
+        coords = self.coordinates.drop_dims(self._here, errors="ignore").drop_vars([*dims], errors="ignore").coords
+        features = [f"feature_{dim}" if dim in dims else dim for dim in self._features]
         return _numbered(
             xr.DataArray(values, dims=[*dims, *features], coords=coords, name=name, attrs=_plain(attributes))
         )
 
     def restored(self, values: Any, scores: xr.DataArray) -> xr.DataArray:
         """Samples that were restored from scores, in the layout of the fit, with the coordinates of the scores."""
-        here, there = self.samples
-        (given,) = (dim for dim in scores.dims if dim != COMPONENT)
-        dim = here if given == there else given
+        of_features = self.coordinates.drop_dims(self._here, errors="ignore")
         of_samples = scores.coords.to_dataset().drop_dims(COMPONENT, errors="ignore")
-        of_features = self.coordinates.drop_dims([here], errors="ignore")
-        coordinates = of_features.assign_coords(_renamed(of_samples, {given: dim}).coords)
-        dims = [*self.dims[: self.samples_axis], dim, *self.dims[self.samples_axis + 1 :]]
+        given = [dim for dim in scores.dims if dim != COMPONENT]
+        if len(self._here) > 1 and {*given} == {*self._here}:
+            lengths = [scores.sizes[dim] for dim in self._here]
+            last = self.samples_axes == tuple(range(len(self._features), len(self.dims)))
+            features = values.shape[:-1] if last else values.shape[1:]
+            values = values.reshape((*features, *lengths) if last else (*lengths, *features))
+            dims = [*self._features, *self._here] if last else [*self._here, *self._features]
+            coordinates = of_features.assign_coords(of_samples.coords)
+            restored = xr.DataArray(values, dims=dims, coords=coordinates.coords, attrs=self.attributes)
+            return restored.transpose(*self.dims).rename(self.name)
+        (axis, *_), (here, *_), (there, *_) = self.samples_axes, self._here, self._there
+        dim = here if given == [there] else given[0]
+        coordinates = of_features.assign_coords(_renamed(of_samples, {given[0]: dim}).coords)
+        dims = [*self.dims[:axis], dim, *self.dims[axis + 1 :]]
         restored = xr.DataArray(values, dims=dims, coords=coordinates.coords, attrs=self.attributes)
         return restored.rename(self.name)  # else it would have the name of a Dask array
 
 
-def scores_in(data: xr.DataArray, n_components: int) -> NDArray[np.float64]:
-    """The values of scores, (n_samples, n_components), in whichever order their two dimensions are.
+def scores_in(data: xr.DataArray, n_components: int, sample_dims: Sequence[str] = ()) -> NDArray[np.float64]:
+    """The values of scores, (n_samples, n_components), in whichever order their dimensions are.
 
     If they have the coordinate component, it says which are there: one, some or all of them, from 1 on; the others are 0.
+
+    Parameters
+    ----------
+    sample_dims : names of the axes of samples of a fit that has several
     """
-    if data.ndim != 2 or COMPONENT not in data.dims:
+    several, others = len(sample_dims) > 1, [dim for dim in data.dims if dim != COMPONENT]
+    fits = {*others} == {*sample_dims} if several else len(others) == 1
+    if not fits or COMPONENT not in data.dims:
+        wanted = ", ".join(map(repr, sample_dims)) if several else "two are allowed, the samples'"
         raise InputError(
-            f"scores have dimensions {data.dims}, but two are allowed, the samples' and {COMPONENT!r}",
+            f"scores have dimensions {data.dims}, but {wanted} and {COMPONENT!r}" + " are allowed" * several,
             "Name them so, with rename; give a single sample as isel(NAME=[0]).",
         )
-    values = np.asarray(data.transpose(..., COMPONENT), np.float64)
+    values = np.asarray(data.transpose(*(sample_dims if several else (...,)), COMPONENT), np.float64)
+    values = values.reshape(-1, values.shape[-1])
     if COMPONENT not in data.coords:
         return values
     numbers = np.asarray(data[COMPONENT].values)
@@ -148,7 +183,41 @@ def dataset_of(
         variables[name] = (array.dims, content, _plain(array.attributes))
     dataset = xr.decode_cf(xr.Dataset(variables, attrs=_plain(result.arrays.attributes)), decode_times=False)
     dataset = _numbered(dataset)  # results of earlier versions have no numbers of components
+    if (axes := result.arrays.attributes.get(SAMPLES_AXES)) is not None:
+        dataset = unstacked(
+            dataset, next(array.dims[0] for name, array in result.arrays.items() if name == axes[0]), axes
+        )
     return _dated(dataset) if decode_times else dataset
+
+
+def unstacked(dataset: xr.Dataset, dim: str, names: Sequence[str]) -> xr.Dataset:
+    """The Dataset with several axes in place of an axis of samples, in C order of these; as it is, where it does not have all of them.
+
+    Parameters
+    ----------
+    names : of the axes, each a coordinate along `dim`
+    """
+    if dim not in dataset.dims or not {*names} <= {*dataset.coords}:
+        return dataset
+    along = [dataset[name].variable for name in names]
+    firsts = [np.sort(np.unique(one.values, return_index=True)[1]) for one in along]
+    sizes = {name: len(first) for name, first in zip(names, firsts, strict=True)}
+    places = np.unravel_index(np.arange(dataset.sizes[dim]), tuple(sizes.values()))
+    if dataset.sizes[dim] != np.prod([*sizes.values()]) or not all(
+        np.array_equal(one.values, one.values[first][place])
+        for one, first, place in zip(along, firsts, places, strict=True)
+    ):
+        return dataset
+    found = {}
+    for name, values in dataset.drop_vars([dim], errors="ignore").variables.items():
+        if name in sizes:
+            values = xr.Variable((name,), values.values[firsts[[*names].index(str(name))]], values.attrs)
+        elif dim in values.dims:
+            dims = [one for here in values.dims for one in (names if here == dim else (here,))]
+            values = values.to_base_variable().unstack({dim: sizes}).transpose(*dims)
+        found[name] = values
+    coords = {name: found.pop(name) for name in dataset.coords if name in found}
+    return xr.Dataset(found, coords, dataset.attrs)
 
 
 def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_correlation: bool) -> xr.Dataset:
@@ -211,7 +280,12 @@ def _held(values: Any) -> Any:
 
 def labelled(dataset: xr.Dataset, dims: Dims, labels: ArrayLabels) -> xr.Dataset:
     """The Dataset of a fit, of a result with these names of axes, with all that the DataArray of the fit came with."""
-    names = dict(zip(labels.dims, dims.placed(labels.samples_axis), strict=False))
+    samples = labels.samples_axes if len(labels.samples_axes) > 1 else ()
+    names: dict[Hashable, Hashable] = (
+        dict(zip([dim for axis, dim in enumerate(labels.dims) if axis not in samples], dims.features, strict=False))
+        if samples
+        else dict(zip(labels.dims, dims.placed(labels.samples_axes[0]), strict=False))
+    )
     coordinates = _renamed(labels.coordinates, names)
     unfit = [
         name

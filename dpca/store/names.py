@@ -20,8 +20,14 @@ class Labelled(Protocol):
 
 
 def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[str]:
-    """The names of all or some samples: from their coordinate, else their numbers."""
-    return names_along(result, result.dims.sample, range(result.n_samples) if numbers is None else numbers)
+    """The names of all or some samples: from their coordinate, or those of several axes, else their numbers."""
+    along = names_by_axis(result, result.sample_dims, range(result.n_samples) if numbers is None else numbers)
+    return list(map(" ".join, along))
+
+
+def names_by_axis(result: Labelled, dims: Sequence[str], numbers: Sequence[int]) -> list[tuple[str, ...]]:
+    """The names of some samples along each of their axes."""
+    return list(zip(*(names_along(result, dim, numbers) for dim in dims), strict=True))
 
 
 def names_along(result: Labelled, dim: str, numbers: Sequence[int]) -> list[str]:

@@ -32,7 +32,7 @@ from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
 from dpca.store import meanings
-from dpca.store.stored import COORDINATES, LABELS, Stored, chunks_in, described
+from dpca.store.stored import COORDINATES, LABELS, SAMPLES_AXES, Stored, chunks_in, described
 from dpca.system import durable
 
 FORMAT_VERSION = 2
@@ -437,12 +437,18 @@ class Outputs:
         for piece, values in coordinate.pieces() if shape else [(..., np.asarray(coordinate.values[...]))]:
             target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
 
-    def name_coordinates(self, names: Sequence[str]) -> None:
-        """Say which arrays are coordinates that are no index, as xarray says it, beside those that are said already."""
+    def name_coordinates(self, names: Sequence[str], samples_axes: Sequence[str] = ()) -> None:
+        """Say which arrays are coordinates that are no index, as xarray says it, beside those that are said already.
+
+        Parameters
+        ----------
+        samples_axes : those of the axes that samples lie along, where these are several
+        """
         if names:
             group = zarr.open_group(self.store, mode="a")
             said = str(group.attrs.get(COORDINATES, "")).split()
-            group.attrs.put({**group.attrs, COORDINATES: " ".join(dict.fromkeys([*said, *names]))})
+            axes = {SAMPLES_AXES: list(samples_axes)} if samples_axes else {}
+            group.attrs.put({**group.attrs, COORDINATES: " ".join(dict.fromkeys([*said, *names])), **axes})
 
     def array(self, name: str) -> zarr.Array[Any]:
         """An array of the group, opened."""

@@ -25,7 +25,7 @@ from dpca.store.directory import ARRAYS, CERTIFICATE, ResultDirectory, manifest_
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.stored import COORDINATES, LABELS, RESTORE, Arrays, Stored
+from dpca.store.stored import COORDINATES, LABELS, RESTORE, SAMPLES_AXES, Arrays, Stored
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
 from dpca.types import F64
@@ -137,6 +137,11 @@ class Result:
     @property
     def samples_axis(self) -> int:
         return int(self.input["samples_axis"])
+
+    @property
+    def sample_dims(self) -> tuple[str, ...]:
+        """The names of the axes of its samples, where these are several in the input; else of its only one."""
+        return tuple(self.arrays.attributes.get(SAMPLES_AXES) or (self.dims.sample,))
 
     @property
     def kind(self) -> str:

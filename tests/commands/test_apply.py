@@ -132,7 +132,7 @@ def test_where_samples_are_may_be_said_in_yaml():
     ("text", "said"),
     [
         ("uri: new.h5\narry: second\n", "bad.yaml:2:1: unknown key arry"),
-        ("input:\n  uri: new.h5\n  samples_axis: [1]\n", "bad.yaml:3:17: samples_axis is [1]"),
+        ("input:\n  uri: new.h5\n  samples_axis: [1.5]\n", "bad.yaml:3:17: samples_axis is [1.5]"),
         ("array: second\n", "uri is missing"),
         ("- 1\n", "bad.yaml:1:1: is not a mapping of the keys of input"),
     ],

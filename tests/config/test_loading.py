@@ -105,8 +105,8 @@ def test_all_errors_are_told_at_once():
         ("input: {uri: x, 1: x}\noutput: {path: y}\n", "c.yaml:1:17: unknown key input.1 (allowed: name, uri, array, ", ""),
         ("input: {uri: x, missing_values: -999}\noutput: {path: y}\n", "input.missing_values is -999, but a list of numbers such as [-999] (NaN counts as missing anyway) is allowed", ""),
         ("input: {uri: x, missing_values: [.nan]}\noutput: {path: y}\n", "input.missing_values is [nan], but a list of numbers such as [-999]", ""),
-        ("input: {uri: x, samples_axis: 1.0}\noutput: {path: y}\n", "input.samples_axis is 1.0, but an integer such as 0, or a dimension's name is allowed", ""),
-        ("input: {uri: x, samples_axis: true}\noutput: {path: y}\n", "input.samples_axis is True, but an integer such as 0, or a dimension's name is allowed", ""),
+        ("input: {uri: x, samples_axis: 1.0}\noutput: {path: y}\n", "input.samples_axis is 1.0, but an integer such as 0, a dimension's name, or a list of these where samples lie along several axes is allowed", ""),
+        ("input: {uri: x, samples_axis: true}\noutput: {path: y}\n", "input.samples_axis is True, but an integer such as 0, a dimension's name, or a list of these where samples lie along several axes is allowed", ""),
     ],
 )  # fmt: skip
 def test_errors_of_the_sections_that_must_be_there(text, message, remedy):

@@ -283,9 +283,15 @@ def test_it_clones_pickles_and_shows_its_parameters():
         ({"whiten": "no"}, "whiten is 'no', but True or False is allowed"),
         ({"ddof": 1.5}, "ddof is 1.5, but an integer is allowed"),
         ({"ddof": "1"}, "ddof is '1', but an integer is allowed"),
-        ({"samples_axis": 1.0}, "samples_axis is 1.0, but an integer such as 0, or a dimension's name is allowed"),
+        (
+            {"samples_axis": 1.0},
+            "samples_axis is 1.0, but an integer such as 0, a dimension's name, or a list of these",
+        ),
         ({"samples_axis": None}, "samples_axis is None, but an integer"),
-        ({"samples_axis": True}, "samples_axis is True, but an integer such as 0, or a dimension's name is allowed"),
+        (
+            {"samples_axis": True},
+            "samples_axis is True, but an integer such as 0, a dimension's name, or a list of these",
+        ),
         ({"ddof": True}, "ddof is True, but an integer is allowed"),
         ({"client": "tcp://x:1"}, "client is 'tcp://x:1', but a Client or cluster of dask.distributed is allowed"),
         (
