@@ -450,6 +450,10 @@ ROWS = {
     "groups": Row(keys={"output": {"groups": 2}}),
     "center: false": Row(keys=preprocess(center=False), oracle=lambda x: x, python={"center": False}),
     "scale: std": Row(keys=preprocess(scale="std"), oracle=scaled(lambda x: x.std(0, ddof=1)), python={"scale": "std"}),
+    "scale: std, ddof 0": Row(
+        keys=preprocess(scale="std", scale_ddof=0),
+        oracle=scaled(lambda x: x.std(0)), python={"scale": "std", "scale_ddof": 0}
+    ),
     "scale: pareto": Row(
         keys=preprocess(scale="pareto"), oracle=scaled(lambda x: np.sqrt(x.std(0, ddof=1))), python={"scale": "pareto"}
     ),

@@ -181,12 +181,13 @@ class Model:
             self._check_sample_weights(self.sample_weights, name, n_samples)
         if self.design is not None:
             self._check_design(self.design)
-        if not 0 <= self.rules.ddof < n_samples:
-            raise ConfigError(
-                f"ddof is {self.rules.ddof}, but from 0 to n_samples - 1 = {n_samples - 1} is allowed",
-                "Set it to 1 or 0.",
-                key="model.ddof",
-            )
+        for setting, ddof in ((MODEL.ddof, self.rules.ddof), (PREPROCESS.scale_ddof, self.rules.ddof_of_features)):
+            if not 0 <= ddof < n_samples:
+                raise ConfigError(
+                    f"{setting} is {ddof}, but from 0 to n_samples - 1 = {n_samples - 1} is allowed",
+                    "Set it to 1 or 0.",
+                    key=setting.key,
+                )
         if self.solver == "tsqr" and self.precision == "single":
             raise ConfigError(
                 "svd_solver is 'tsqr' and precision 'single', but TSQR is for digits that single precision does not have",
@@ -329,10 +330,10 @@ class Model:
                 f"Give positive weights; leave samples out with {INPUT.samples}.",
                 key=key,
             )
-        if not weights.divisor(self.rules.ddof) > 0:
+        ddof = max(self.rules.ddof, self.rules.ddof_of_features)
+        if not weights.divisor(ddof) > 0:
             raise ConfigError(
-                f"{weights.name}: the weights sum to {weights.total:g}, which leaves no divisor for variances with ddof "
-                f"{self.rules.ddof}",
+                f"{weights.name}: the weights sum to {weights.total:g}, which leaves no divisor for variances with ddof {ddof}",
                 f"{PREPROCESS.sample_weights.kind.set_to('reliability')} if only their ratios matter, or {MODEL.ddof} to 0.",
                 key=key,
             )

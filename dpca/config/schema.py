@@ -181,6 +181,13 @@ class Preprocess(Section):
             "snprelate}: for genotypes. A constant feature is not divided."
         ),
     ] = "none"
+    scale_ddof: Annotated[
+        Annotated[int, Field(ge=0)] | None,
+        Field(
+            description="The variance of a feature, which scale and filters.min_variance go by, is a sum of squares / (n - scale_ddof): 0 as "
+            "StandardScaler of scikit-learn and xeofs' standardize, 1 as scanpy's scale. null: model.ddof."
+        ),
+    ] = None
     weights: Annotated[
         Weights,
         Field(

@@ -14,7 +14,7 @@ import tempfile
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
@@ -33,7 +33,7 @@ from dpca.config.schema import Config, Filters, Preprocess
 from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.estimators.annotated import Annotated, matrix_in
-from dpca.estimators.arguments import check
+from dpca.estimators.arguments import check, refuse_those_of_peers
 from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
 from dpca.genotypes.variants import Variants
@@ -90,6 +90,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     center: bool
     # Of texts that are allowed: a fit checks it, since scikit-learn sets parameters without a check.
     scale: Any
+    scale_ddof: int | None
     precision: Any
     weights: Any
     missing: Any
@@ -108,6 +109,12 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Features of X of the fit that was AnnData."""
     _carried_bytes: ClassVar[int] = 256 * 2**20
     """Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        """An estimator; arguments of another library's, which it does not have, are refused by name."""
+        refuse_those_of_peers(cls, named)
+        made: Self = super().__new__(cls)
+        return made
 
     # Saving and pickling.
 
@@ -294,7 +301,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             **config["preprocess"],
             "samples_axis": result.asked_input["samples_axis"],
         }
-        same = ("n_components", "precision", "ddof", "samples_axis", "center", "scale", "missing")
+        same = ("n_components", "precision", "ddof", "scale_ddof", "samples_axis", "center", "scale", "missing")
         return {**{name: keys[name] for name in (*names, *same)}, **Streaming._fields_of(result, keys)}
 
     @staticmethod
@@ -454,6 +461,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             "preprocess": {
                 "center": self.center,
                 "scale": self.scale,
+                "scale_ddof": self.scale_ddof,
                 "missing": self.missing,
                 "weights": self.weights if self.weights is None or isinstance(self.weights, str) else ARRAY,
                 "filters": {**filters, "mask": None if filters.get("mask") is None else ARRAY},
@@ -564,7 +572,15 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    def _precise(self, values: Any, dtypes: Iterable[Any]) -> Any:
+        """Values that were made of a fit and of values of some dtypes: float32 where all of these are, as scikit-learn's."""
+        inputs = self._result.manifest["input"]
+        of_fit = [one["dtype"] for one in (inputs if isinstance(inputs, list) else [inputs])]
+        single = all(np.dtype(dtype).newbyteorder("=") == np.float32 for dtype in (*of_fit, *dtypes))
+        return values.astype(np.float32) if single else values
 
     def _memory_bytes(self) -> int | None:
         return memory_bytes(self.memory)

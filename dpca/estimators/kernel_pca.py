@@ -89,7 +89,7 @@ class KernelPCA(Streaming):
     center : bool, default False
         Subtract each feature's mean before the kernel; scikit-learn does not. It makes no difference to linear and rbf.
         The kernel itself is always centred, in feature space.
-    scale, weights, missing, filters, ddof, precision, samples_axis, memory, client, store, random_state, verbose : as in `dpca.PCA`
+    scale, weights, missing, filters, ddof, scale_ddof, precision, samples_axis, memory, client, store, random_state, verbose : as in `dpca.PCA`
     copy_X : bool, default True
         Keep a copy of X if it is an array in memory. `transform` needs the training data: without a copy, changes to
         the array are not noticed. Other data are read again from where they are.
@@ -147,6 +147,7 @@ class KernelPCA(Streaming):
         missing: str = "error",
         filters: Mapping[str, Any] | None = None,
         ddof: int = 1,
+        scale_ddof: int | None = None,
         precision: str = "auto",
         samples_axis: SamplesAxis = 0,
         memory: int | str | None = None,
@@ -171,6 +172,7 @@ class KernelPCA(Streaming):
         self.missing = missing
         self.filters = filters
         self.ddof = ddof
+        self.scale_ddof = scale_ddof
         self.precision = precision
         self.samples_axis = samples_axis
         self.memory = memory
@@ -201,14 +203,16 @@ class KernelPCA(Streaming):
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit to X and return its scores, as `transform` does; no further read."""
         with in_python(), on_client(self.client) as executor:
-            return self._labelled(X, self._fitted(X, executor).spectrum.scaled, "scores")
+            scores = self._fitted(X, executor).spectrum.scaled
+            return self._labelled(X, self._precise(scores, ()), "scores")
 
     def transform(self, X: Any) -> Any:
-        """Scores of new samples, (n_samples, n_components) float64: one read of them and of the training data.
+        """Scores of new samples, (n_samples, n_components): one read of them and of the training data.
 
         Returns
         -------
-        NumPy array; for a DataArray a DataArray, of dimensions (the samples', component), with the coordinates of the samples.
+        NumPy array, float32 where X and that of the fit are, else float64; for a DataArray a DataArray, of dimensions (the samples',
+        component), with the coordinates of the samples.
         Missing values as by `PCA.transform`: a sample without any value is NaN
 
         Raises
@@ -222,7 +226,7 @@ class KernelPCA(Streaming):
         source = self._source(self._validated(X, reset=False))
         with in_python():
             found = self._of_matrix(source) if self.kernel == "precomputed" else self._against_training(source)
-            return self._labelled(X, found, "scores")
+            return self._labelled(X, self._precise(found, (source.layout.dtype,)), "scores")
 
     def inverse_transform(self, X: Any) -> Any:
         """Pre-images of scores, in the layout of the fit: one read of the training data.
@@ -249,9 +253,9 @@ class KernelPCA(Streaming):
             raise NotFittedError(
                 f"inverse_transform of kernel {self.kernel!r} needs fit_inverse_transform=True, which was not set"
             )
-        scores = self._matrix(X, len(self.eigenvalues_))
+        scores, dtype = self._matrix(X, len(self.eigenvalues_)), getattr(X, "dtype", np.float64)
         with in_python():
-            return self._restored(X, {"": self._preimages(scores)})
+            return self._restored(X, {"": self._precise(self._preimages(scores), (dtype,))})
 
     def to_xarray(self) -> Any:
         dataset = super().to_xarray()

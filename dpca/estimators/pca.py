@@ -106,6 +106,9 @@ class PCA(Streaming):
         variances is sum(w) - ddof; "reliability": only ratios of weights matter, and it is sum(w) - ddof sum(w^2) / sum(w).
     ddof : int, default 1
         `explained_variance_` is sigma^2 / (n_samples - ddof).
+    scale_ddof : int or None, default None
+        The variance of a feature, for `scale` and min_variance, is a sum of squares / (n_samples - scale_ddof): 0 as StandardScaler of
+        scikit-learn. None: `ddof`.
     precision : "auto", "single" or "double", default "auto"
         Precision of the products; "auto" means single for bool, float16, float32 and integers of up to 16 bits.
         Sums are always added up in float64.
@@ -206,6 +209,7 @@ class PCA(Streaming):
         block_scaling: str = "none",
         sample_weight_kind: str = "frequency",
         ddof: int = 1,
+        scale_ddof: int | None = None,
         precision: str = "auto",
         samples_axis: SamplesAxis = 0,
         memory: int | str | None = None,
@@ -229,6 +233,7 @@ class PCA(Streaming):
         self.block_scaling = block_scaling
         self.sample_weight_kind = sample_weight_kind
         self.ddof = ddof
+        self.scale_ddof = scale_ddof
         self.precision = precision
         self.samples_axis = samples_axis
         self.memory = memory
@@ -283,10 +288,10 @@ class PCA(Streaming):
         scores = found.scores if self._to_rotated is None else found.rotated_scores
         if len(scores) < (self._result.input["n_stored"] or 0):
             return self.transform(X)
-        return self._labelled(X, scores, "scores")
+        return self._labelled(X, self._precise(scores, ()), "scores")
 
     def transform(self, X: Any, covariates: Any = None) -> Any:
-        """Scores of new samples, (n_samples, n_components) float64: one read of them. With `rotation`, rotated scores.
+        """Scores of new samples, (n_samples, n_components): one read of them. With `rotation`, rotated scores.
 
         Parameters
         ----------
@@ -294,8 +299,8 @@ class PCA(Streaming):
 
         Returns
         -------
-        NumPy array; for a DataArray or Dataset a DataArray, of dimensions (the samples', component), with the coordinates of
-        the samples. A missing value counts as the feature's mean in the fit, unless it is refused (missing="error"); a sample
+        NumPy array, float32 where X and that of the fit are, as scikit-learn's, else float64; for a DataArray or Dataset a DataArray, of
+        dimensions (the samples', component), with the coordinates of the samples. A missing value counts as the feature's mean in the fit, unless it is refused (missing="error"); a sample
         without any value is NaN, with a warning, as is said where missing="drop" would leave a value out
 
         Raises
@@ -303,10 +308,13 @@ class PCA(Streaming):
         InputError
             When X has other features than the fit, or a date or covariates that `regress_out` needs are not there.
         """
-        scores, _, missing = self._projected(X, covariates)
+        check_is_fitted(self)
+        sources = self._sources_of(X, reset=False)
+        scores, _, missing = self._projected(sources, covariates)
         scores[missing.everywhere] = np.nan
         scores = scores / self._whitening if self.whiten else scores
-        return self._labelled(X, scores if self._to_rotated is None else scores @ self._to_rotated, "scores")
+        scores = scores if self._to_rotated is None else scores @ self._to_rotated
+        return self._labelled(X, self._precise(scores, (one.layout.dtype for one in sources.values())), "scores")
 
     def score_samples(self, X: Any, covariates: Any = None) -> Any:
         """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
@@ -328,7 +336,7 @@ class PCA(Streaming):
                 f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
                 "Keep fewer components, so that the others' variance is the noise.",
             )
-        scores, squares, missing = self._projected(X, covariates)
+        scores, squares, missing = self._projected(self._sources_of(X, reset=False), covariates)
         # Stored components are orthonormal to the digits of their dtype, and what is outside may be much less than the rest.
         inside = np.einsum("nk,nk->n", scores, np.linalg.lstsq(self._overlap(), scores.T, rcond=None)[0].T)
         squared = scores**2
@@ -421,10 +429,10 @@ class PCA(Streaming):
         covariance[np.diag_indices(d)] += diagonal
         return covariance
 
-    def _projected(self, X: Any, covariates: Any = None) -> tuple[NDArray[np.float64], NDArray[np.float64], Absent]:
+    def _projected(
+        self, sources: Mapping[str, Source], covariates: Any = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], Absent]:
         """Scores, not whitened, squared distances from the mean, and what is missing, of new samples."""
-        check_is_fitted(self)
-        sources = self._sources_of(X, reset=False)
         with in_python(), on_client(self.client) as executor:
             groups = tuple(
                 FeatureGroup(sources[one.group], self._axis_in(sources[one.group], one), one.group)
@@ -518,12 +526,13 @@ class PCA(Streaming):
                 "or of which covariates, their samples are",
                 "Add it: the fit is mean + regressors @ regression, which to_xarray() has; or save it, and use dpca reconstruct.",
             )
-        scores = self._matrix(X, self._n_features_out)
+        scores, dtype = self._matrix(X, self._n_features_out), getattr(X, "dtype", np.float64)
         if self._to_rotated is not None:
             scores = scores @ np.linalg.pinv(self._to_rotated)
         if self.whiten:
             scores = scores * self._whitening
-        return self._restored(X, {one.group: self._samples_of(scores, one) for one in self._result.each})
+        samples = {one.group: self._precise(self._samples_of(scores, one), (dtype,)) for one in self._result.each}
+        return self._restored(X, samples)
 
     def _samples_of(self, scores: NDArray[np.float64], one: Result) -> Any:
         """Samples from their scores, with the features of one group."""

@@ -329,9 +329,9 @@ class FeaturePanels(Standardizer):
         if regression is not None:
             fit = regression.subtract(block, missing)
             centre = centre + fit.constant
-        divisor: Any = present - self._rules.ddof
+        divisor: Any = present - self._rules.ddof_of_features
         if weighted is not None:
-            divisor = weighted.divisors(np.ones((n, 1)) if missing is None else ~missing, self._rules.ddof)
+            divisor = weighted.divisors(np.ones((n, 1)) if missing is None else ~missing, self._rules.ddof_of_features)
         return Centred(centre, present, divisor, empty, missing, integers, fit)
 
     def _absent(self, missing: NDArray[np.bool_] | None, gone: NDArray[np.bool_]) -> NDArray[np.bool_] | None:

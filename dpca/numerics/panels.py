@@ -44,6 +44,8 @@ class Rules:
     """Features with a larger share of missing values are left out; one without any value always is."""
     min_minor_allele_frequency: float = 0.0
     """Frequency in dosages below which variants are left out; those without variation always are."""
+    scale_ddof: int | None = None
+    """ddof of the variance of a feature, by which `scale` and `min_variance` go; None for that of the spectrum."""
     of_reference: bool = False
     """Whether means and frequencies of dosages are those of some samples only, so that X_c has a mean over all."""
 
@@ -51,6 +53,11 @@ class Rules:
     def convention(self) -> Convention | None:
         """The convention of dosages; None for other scales."""
         return self.scale if self.scale in get_args(Convention) else None  # type: ignore[return-value]
+
+    @property
+    def ddof_of_features(self) -> int:
+        """ddof of the variance of a feature."""
+        return self.ddof if self.scale_ddof is None else self.scale_ddof
 
     @property
     def centered(self) -> bool:
@@ -78,6 +85,7 @@ class Rules:
         filters, scale = preprocess.get("filters") or {}, preprocess["scale"]
         names = ("min_variance", "max_missing", "min_minor_allele_frequency")
         limits = {name: filters[name] for name in names if name in filters}
+        limits["scale_ddof"] = preprocess.get("scale_ddof")
         if isinstance(scale, Mapping):
             limits["of_reference"] = scale.get("reference") is not None
             scale = scale["binomial"]

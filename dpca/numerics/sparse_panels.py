@@ -60,8 +60,9 @@ class SparsePanels:
         mean, squares = _moments(_of_lines(stored.matrix.data, stored.matrix, w), n)
         if cancels(mean, squares, n):
             return None
-        about = Centred(mean, n, n - rules.ddof, np.zeros(w, bool), None, integers=False, fit=None)
-        found = divided(rules, squares / max(1, n - rules.ddof), squares, about, n, weights)
+        divisor = n - rules.ddof_of_features
+        about = Centred(mean, n, divisor, np.zeros(w, bool), None, integers=False, fit=None)
+        found = divided(rules, squares / max(1, divisor), squares, about, n, weights)
         given = np.where(found.gone, 0.0, 1.0 if weights is None else weights)
         factor = given / found.divisor
         stored.matrix.data *= np.repeat(factor, np.diff(stored.matrix.indptr))

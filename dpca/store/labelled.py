@@ -237,12 +237,20 @@ def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_corre
             f"as_correlation needs the standard deviation of each feature, which this fit does not have: {why}",
             f"Fit with {PREPROCESS.scale.at('std')}. Or read the data again: as_correlation of a pca in dpca derive, or of dpca.open_gram(pca, data=X).pca(as_correlation=True).",
         )
+    n, rules = result.n_samples, result.rules
+    same_ddof = np.sqrt((n - rules.ddof) / (n - rules.ddof_of_features))
+    weighted = result.manifest["config"]["preprocess"].get("sample_weights") is not None
+    if as_correlation and same_ddof != 1 and weighted:
+        raise ConfigError(
+            f"as_correlation of weighted samples needs one ddof, but it is {rules.ddof}, and {rules.ddof_of_features} for the scale",
+            f"Fit without {PREPROCESS.scale_ddof}.",
+        )
     for one in result.each if as_covariance or as_correlation else ():
         components, scale, weights = (dataset[one.named(name)] for name in ("components", "scale", "weights"))
         maps = components * np.sqrt(dataset["explained_variance"]) / (weights.where(weights != 0) * one.factor)
         found = {AS_COVARIANCE: maps * scale} if as_covariance else {}
         if as_correlation:
-            found[AS_CORRELATION] = maps.where((components != 0).any(COMPONENT))
+            found[AS_CORRELATION] = maps.where((components != 0).any(COMPONENT)) * same_ddof
         for name, array in found.items():
             units = {"units": one.units} if name == AS_COVARIANCE and one.units else {}
             array = array.transpose(*components.dims).astype(components.dtype)

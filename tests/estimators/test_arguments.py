@@ -77,7 +77,15 @@ def test_all_components_give_the_field_back(field, model, lazy):
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
-    "how", [{}, {"scale": "std"}, {"weights": "sqrt_cos_lat"}, {"scale": "std", "whiten": True}], ids=str
+    "how",
+    [
+        {},
+        {"scale": "std"},
+        {"scale": "std", "scale_ddof": 0},
+        {"weights": "sqrt_cos_lat"},
+        {"scale": "std", "whiten": True},
+    ],
+    ids=str,
 )
 def test_maps_in_the_unit_of_the_data_and_as_correlations(field, how, lazy):
     """Of one standard deviation of the score: regression of the data on it, whatever they were scaled and weighted by."""

@@ -1,17 +1,22 @@
 """scikit-learn's contract for estimators."""
 
+import inspect
 import pickle
 
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse
+import xarray as xr
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
+from sklearn.decomposition import IncrementalPCA
+from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from dpca import PCA
-from dpca.errors import OverBudgetError, PrecisionError
+from dpca import PCA, KernelPCA
+from dpca.errors import ConfigError, OverBudgetError, PrecisionError
 from tests.estimators.checks import all_checks_of
 from tests.stores import random_array
 from workflows.claims.truth import centred, singular_values
@@ -37,6 +42,52 @@ def test_it_works_in_a_pipeline_and_survives_clone_and_pickle():
     assert clone(pipeline[0]).get_params() == pipeline[0].get_params()
     again = pickle.loads(pickle.dumps(pipeline))
     np.testing.assert_array_equal(again.predict(x), pipeline.predict(x))
+
+
+@pytest.mark.parametrize(
+    "of", [lambda x: x, da.from_array, xr.DataArray, scipy.sparse.csr_array], ids=["numpy", "dask", "xarray", "sparse"]
+)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (PCA(3), SklearnPCA(3)),
+        (KernelPCA(3, fit_inverse_transform=True), SklearnKernelPCA(3, fit_inverse_transform=True)),
+    ],
+    ids=["pca", "kernel_pca"],
+)
+@pytest.mark.parametrize("fitted_to", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("new", ["float32", "float64"])
+def test_scores_and_samples_are_float32_where_scikit_learns_are(of, ours, theirs, fitted_to, new):
+    x = np.random.default_rng(0).normal(size=(12, 6)) * 9
+    ours, theirs, first, second = clone(ours), clone(theirs), x.astype(fitted_to), x.astype(new)
+    assert ours.fit_transform(of(first)).dtype == theirs.fit_transform(first).dtype
+    scores, samples = ours.transform(of(second)), ours.inverse_transform(ours.transform(of(second)))
+    assert scores.dtype == ("float32" if fitted_to == new == "float32" else "float64")
+    if fitted_to == new:
+        assert scores.dtype == samples.dtype == theirs.transform(second).dtype
+    np.testing.assert_allclose(np.abs(scores), np.abs(theirs.transform(second)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("peer", "words"),
+    [
+        (SklearnPCA, "tol copy iterated_power n_oversamples power_iteration_normalizer"),
+        (IncrementalPCA, "batch_size copy"),
+        (SklearnKernelPCA, "eigen_solver max_iter n_jobs iterated_power"),
+    ],
+)
+def test_arguments_that_are_not_needed_here_are_refused_by_name(peer, words):
+    """All of scikit-learn's that there are no others of; PCA of scanpy and xeofs have some more."""
+    of = KernelPCA if peer is SklearnKernelPCA else PCA
+    there = {*inspect.signature(peer).parameters} - {*inspect.signature(of).parameters}
+    assert {*words.split()} <= there
+    for name in (*there, "n_modes", "use_coslat", "zero_center", "mask_var"):
+        with pytest.raises(
+            ConfigError, match=rf"{of.__name__} has no argument {name}, which .*\n.*(Leave it out|Pass )"
+        ):
+            of(**{name: None})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'n_component'"):
+        of(n_component=3)
 
 
 def test_output_can_be_a_table_with_names():

@@ -25,7 +25,7 @@ def dense(x, rules, weights=1.0, mask=True, sample_weights=None):
     w = np.ones(n) if sample_weights is None else sample_weights.values
     here = ~np.isnan(x)
     total = w @ here
-    lost = np.full(total.shape, float(rules.ddof))
+    lost = np.full(total.shape, float(rules.ddof if rules.scale_ddof is None else rules.scale_ddof))
     if sample_weights is not None and sample_weights.kind == "reliability":
         lost *= np.divide(w**2 @ here, total, out=np.zeros_like(total), where=total > 0)
     with np.errstate(all="ignore"):
@@ -84,6 +84,7 @@ def drawn_rules(draw):
         draw(st.sampled_from(SCALES)),
         missing,
         draw(st.integers(0, 1)),
+        scale_ddof=draw(st.sampled_from([None, 0, 1])),
         min_variance=draw(st.sampled_from([0.0, 0.0, 0.5])),
         max_missing=draw(st.sampled_from([1.0, 0.2])),
     )

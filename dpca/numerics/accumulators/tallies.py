@@ -381,9 +381,10 @@ class Standard:
         given = np.ones(mean.size) if weights is None else weights
         masked, empty = np.isnan(given), n_present == 0
         incomplete = rules.too_few(n_present, moments.count) & ~empty
-        variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
+        divisor = n_present - rules.ddof_of_features
+        variance = moments.squares / np.maximum(divisor, 1)
         steady = variance < rules.min_variance
-        constant = is_constant(variance, mean, n_present - rules.ddof) & (rules.scale != "none")
+        constant = is_constant(variance, mean, divisor) & (rules.scale != "none")
         divisor = scale_of(rules.scale, variance, moments.high - moments.low, constant)
         counted, left_out = [], np.zeros(mean.size, bool)
         for mask in (masked, empty, incomplete, steady):
