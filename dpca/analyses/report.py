@@ -198,7 +198,7 @@ def _drawn(
             f"A pixel stands for {by(pictures[0].step)} features and shows the largest value among them, of either sign."
         )
     if pictures[0].cut:
-        own.append("Other axes are cut in their middle.")
+        own.append("Other axes are cut where the largest loading is.")
     found, said = list[tuple[int, str, Figure]](), list[str]()
     errors = dict[Lead, Component]()
     if (beside := resampling.errors_of(analysis, group)) is not None:
@@ -211,23 +211,21 @@ def _drawn(
         component = derived.as_real(components[one[0]])
         largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
         if component.views[0].dtype.kind != "c":
-            figure = of_component(str(one[0][-1] + 1), component, pictures, axes, name=name, together=together)
+            figure = of_component(str(one[0][-1] + 1), component, axes, name=name, together=together)
             found.append((place, f". Largest loadings: {largest}.", figure))
             if (error := errors.get(one[0])) is not None:
                 most = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in error.top[:MOST_SPELLED])
-                figure = of_component(
-                    str(one[0][-1] + 1), error, pictures, axes, name=f"{name}-error", together=together
-                )
+                figure = of_component(str(one[0][-1] + 1), error, axes, name=f"{name}-error", together=together)
                 found.append((place, f": standard error of each loading. Largest: {most}.", figure))
             continue
         said = [KINDS[analysis.kind].crests, NO_PHASE]
-        figure = figures.of_complex(component, pictures, axes, name, together)
+        figure = figures.of_complex(component, axes, name, together)
         found.append((place, f". Largest amplitudes: {largest}.", figure))
     if (turned := analysis.get(of_group("rotated_components", group))) is not None:
         some = [(number,) for number in range(min(len(chosen), turned.shape[0]))]
         for number, component in enumerate(findings.drawn(analysis, turned, some, derived.PIXELS)):
             largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
             name = view.id("rotated", group, str(number))
-            figure = of_component(str(number + 1), component, pictures, axes, name=name, together=together)
+            figure = of_component(str(number + 1), component, axes, name=name, together=together)
             found.append((KINDS[analysis.kind].n_maps(analysis) + number, f". Largest loadings: {largest}.", figure))
     return found, own, said

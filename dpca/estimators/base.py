@@ -252,8 +252,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"a report needs {cause.name}, which is not installed",
                 "pip install '.[report]' in the clone, or pip install jinja2 bokeh.",
             ) from cause
-        result = in_memory(self._result, self._changeable) if self._in_memory else self._result
-        return write_report(result, None if labels is None else np.asarray(labels), Path(path))
+        return write_report(self._with_arrays(), None if labels is None else np.asarray(labels), Path(path))
+
+    def _with_arrays(self) -> Result:
+        """The result of the fit, with the arrays that are attributes."""
+        return in_memory(self._result, self._changeable) if self._in_memory else self._result
 
     def _repr_html_(self) -> str:
         """In a cell of a notebook: the fit in short; without one, the parameters, as scikit-learn shows them."""
@@ -263,7 +266,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         from dpca.report.short import as_html
 
         try:
-            return parameters + as_html(self._result)
+            return parameters + as_html(self._with_arrays())
         except DpcaError as error:  # its directory is gone, or damaged
             return f"{parameters}<p>{escape(str(error))}</p>"
 

@@ -97,14 +97,12 @@ def of_complex_scores(
     )
 
 
-def of_complex(
-    component: Component, views: tuple[Picture, ...], axes_of: list[DrawnAxis], name: str, together: str = ""
-) -> Figure:
+def of_complex(component: Component, axes_of: list[DrawnAxis], name: str, together: str = "") -> Figure:
     """A complex map as its amplitude and its phase."""
-    about = "Amplitude and phase"
+    about, views = "Amplitude and phase", component.pictures
     amplitudes = [np.abs(values) for values in component.views]
     limit = largest(amplitudes)
-    if len(views[0].axes) == 1:
+    if len(views[0].shape) == 1:
         rows = tuple(
             row
             for view, values in zip(views, component.views, strict=True)

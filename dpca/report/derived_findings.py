@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,7 @@ def as_real(component: Component) -> Component:
     largest = max((float(np.nanmax(np.abs(view), initial=0)) for view in views), default=0.0)
     if any(np.nanmax(np.abs(view.imag), initial=0) > REAL * largest for view in views):
         return component
-    return Component(tuple(np.asarray(view.real) for view in views), component.top)
+    return replace(component, views=tuple(np.asarray(view.real) for view in views))
 
 
 def rows_shown(values: Sequence[Any]) -> Sequence[Any]:

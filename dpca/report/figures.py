@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.report.coasts import coasts
 from dpca.report.findings import Component, DrawnAxis, FeatureRanges, Picture, Quality, Scree, Solution
 from dpca.report.marks import (
     COLORS,
@@ -202,7 +203,6 @@ def _unmarked(scale: Scale) -> Scale:
 def of_component(
     called: str,
     component: Component,
-    views: tuple[Picture, ...],
     axes_of: list[DrawnAxis],
     groups: FeatureRanges | None = None,
     name: str | None = None,
@@ -218,12 +218,12 @@ def of_component(
     together : what is the same for components that are looked at closer together
     unit : of the values; empty for loadings, which have none
     """
-    name = name or identified(f"component {called}")
+    name, views = name or identified(f"component {called}"), component.pictures
     about = f"{'Map' if unit else 'Loadings'} of component {called}"
     if groups is not None:
         panel = _grouped(called, component, views[0], axes_of[0], groups, together)
         return Figure(name, "component by group", ((panel,),), 200, 760, about=about)
-    if len(views[0].axes) == 1:
+    if len(views[0].shape) == 1:
         lines = tuple(
             (_line(called, values, view, axes_of[view.axes[0]], together, unit),)
             for view, values in zip(views, component.views, strict=True)
@@ -260,6 +260,14 @@ def width_of(panels: Sequence[Panel], height: float = 300) -> float:
     return float(np.clip(sum(height / (panel.ratio or 1.0) + 90 for panel in panels), 260, 860))
 
 
+def axes_on(view: Picture, axes_of: Sequence[DrawnAxis]) -> tuple[DrawnAxis, DrawnAxis]:
+    """The axes down and across an image of a view."""
+    if view.places is not None:
+        return view.places.down, view.places.across
+    down, across = (axes_of[axis] for axis in view.axes)
+    return down, across
+
+
 def image_of(
     view: Picture, axes_of: Sequence[DrawnAxis], values: F64, limits: tuple[float, float], title: str = ""
 ) -> Image:
@@ -269,7 +277,7 @@ def image_of(
     ----------
     axes_of : all axes of the features
     """
-    down, across = (axes_of[axis] for axis in view.axes)
+    down, across = axes_on(view, axes_of)
     (height, width), (rows, columns) = view.shape, view.step
     left, right = across.edges(width * columns)
     first, last = down.edges(height * rows)
@@ -284,7 +292,7 @@ def panel_of(
     Where steps along both axes are alike, so they are on the page; else nothing says how high the panel is, and it is not much higher, or lower,
     than wide.
     """
-    down, across = (axes_of[axis] for axis in view.axes)
+    down, across = axes_on(view, axes_of)
     (height, width), (rows, columns) = view.shape, view.step
     left, right = across.edges(width * columns)
     first, last = down.edges(height * rows)
@@ -296,6 +304,13 @@ def panel_of(
     )
     x, y = scale_of(across, width, columns), scale_of(down, height, rows)
     group = f"{together} {view.axes} {view.cut}" if together else ""
+    if (down.toward, across.toward) == ("north", "east"):
+        lines = coasts(min(left, right), max(left, right), low, high)
+        marks = marks if lines is None else (*marks, lines)
+    if view.crossed:
+        of_y, of_x = (view.crossed[axis] for axis in view.axes)
+        at_y, at_x = down.at(of_y, height * rows), across.at(of_x, width * columns)
+        marks = (*marks, Rule(at_y, "y", width=0.5, opacity=0.6), Rule(at_x, "x", width=0.5, opacity=0.6))
     return Panel(
         marks,
         Scale(

@@ -384,7 +384,7 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
     shown = [
         {
             "number": called[number],
-            "figure": figures.of_component(called[number], component, views, axes, divided, unit=unit),
+            "figure": figures.of_component(called[number], component, axes, divided, unit=unit),
             "share": f"{100 * scree.ratio[number]:.2f} %",
             "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
             "folded": number >= max(1, standing),  # one is shown in any case
@@ -408,13 +408,21 @@ def _how(
     )
     if count < result.n_components:
         words.append(f"The first {count} of {result.n_components}.")
+    if views[0].places is not None:
+        words.append(
+            "Features are drawn where they are on the earth; a pixel shows the largest value in it, of either sign."
+        )
     step = max(max(view.step) for view in views)
     if step > 1:
         words.append(
             f"A pixel stands for {by(views[0].step)} features and shows the largest value among them, of either sign."
         )
     if views[0].cut:
-        words.append("Other axes are cut in their middle.")
+        words.append(
+            "Three axes are shown as slices through the largest loading; thin lines say where."
+            if len(views) > 1
+            else "Other axes are cut where the largest loading is."
+        )
     if groups is not None:
         words.append("Absolute values. Colours and marks change from group to group.")
     return " ".join(words)

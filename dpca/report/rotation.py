@@ -66,7 +66,6 @@ def _parts(column: np.ndarray[Any, Any]) -> str:
 def _figures(result: Result, share: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
     """The maps of one input that are small enough to be drawn."""
     array = result.arrays[result.named("rotated_components")]
-    views = findings.views_of(result, array, 1)
     axes = [
         findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
         for number, dim in enumerate(array.dims[1:])
@@ -78,9 +77,7 @@ def _figures(result: Result, share: np.ndarray[Any, Any]) -> list[dict[str, Any]
         {
             "number": called[number],
             "share": f"{100 * share[number]:.2f} %",
-            "figure": figures.of_component(
-                called[number], component, views, axes, name=f"rotated-{number}{result.group}"
-            ),
+            "figure": figures.of_component(called[number], component, axes, name=f"rotated-{number}{result.group}"),
             "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
         }
         for number, component in enumerate(shown)

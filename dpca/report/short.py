@@ -1,4 +1,4 @@
-"""A result in short, for a cell of a notebook: what it is, its spectrum, its first scores. Needs nothing that is not installed anyway."""
+"""A result in short, for a cell of a notebook: what it is, its spectrum, its first scores and maps. Needs nothing that is not installed anyway."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from dpca.report.marks import Labels, Table
 from dpca.report.static import MOST_POINTS, as_svg
 from dpca.store.results import Result
 
+MOST_BYTES = 2**26
+"""Size of the components that are read for their maps."""
+MAPS = 2
+
 
 def as_html(result: Result, labels: NDArray[Any] | None = None) -> str:
-    """A few lines of HTML with two pictures.
+    """A few lines of HTML with pictures: eigenvalues, scores, and the first components of at most `MOST_BYTES`.
 
     Parameters
     ----------
@@ -37,5 +41,19 @@ def as_html(result: Result, labels: NDArray[Any] | None = None) -> str:
         columns = {figures.score(number): column for number, column in enumerate(scores.T)}
         of_label = None if labels is None else Labels.of(np.asarray(labels)[::every])
         drawn.append(as_svg(figure, {"samples": Table("sample", (), columns, of_label, every)}))
+    for one in result.each:
+        drawn += _first_maps(one) if one.named("components") in one.arrays else []
     beside = "".join(f'<div style="flex: 1 1 300px; max-width: 440px">{svg}</div>' for svg in drawn)
     return f'<p>{escape(words)}</p><div style="display: flex; flex-wrap: wrap; gap: 1em">{beside}</div>'
+
+
+def _first_maps(result: Result) -> list[str]:
+    """The first components of one input, as svg; none where they are large."""
+    array = result.arrays[result.named("components")]
+    count = min(MAPS, findings.n_drawn(result, MOST_BYTES))
+    axes = [findings.axis_of(result, dim, f"feature axis {axis}") for axis, dim in enumerate(array.dims[1:])]
+    called = f", {result.group}" if result.group else ""
+    return [
+        as_svg(figures.of_component(f"{number}{called}", component, axes, unit=result.units), {})
+        for number, component in enumerate(findings.components(result, count), 1)
+    ]

@@ -245,7 +245,7 @@ def palette_of(name: str, count: int) -> list[str]:
 
 
 def _line(x: F64, y: F64, color: str, width: float, dash: str, opacity: float) -> str:
-    every = -(-len(x) // MOST_POINTS) or 1
+    every = 1 if np.isnan(x).any() else -(-len(x) // MOST_POINTS) or 1  # of pieces each point counts
     dashed = f' stroke-dasharray="{DASHED[dash]}"' if DASHED[dash] else ""
     faint = f' stroke-opacity="{opacity:g}"' if opacity < 1 else ""
     return f'<path d="{_path(x[::every], y[::every])}" fill="none" stroke="{_color(color)}" stroke-width="{width:g}"{dashed}{faint}/>'

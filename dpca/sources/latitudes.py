@@ -36,6 +36,17 @@ class Latitudes:
     radians: bool
 
 
+LONGITUDES = ("lon", "longitude", "nav_lon")
+DEGREES_EAST = ("degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese")
+"""Units of longitudes (CF conventions 1.11, section 4.2)."""
+
+
+def is_longitude(name: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether a coordinate holds longitudes, by its standard_name, its units or its name."""
+    units = str(attributes.get("units", "")).lower().replace(" ", "_")
+    return attributes.get("standard_name") == "longitude" or units in DEGREES_EAST or name.lower() in LONGITUDES
+
+
 def is_latitude(name: str, attributes: Mapping[str, Any]) -> bool:
     """Whether a coordinate holds latitudes, by its standard_name, its units or its name."""
     units = str(attributes.get("units", "")).lower().replace(" ", "_")

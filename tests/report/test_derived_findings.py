@@ -141,7 +141,7 @@ class NoCoordinates:
 def test_a_map_without_a_phase_is_drawn_as_a_real_one(imaginary, kind):
     view = np.array([[1.0, -0.5, np.nan]], complex)
     view[0, 1] += 1j * imaginary
-    found = derived.as_real(findings.Component((view,), ()))
+    found = derived.as_real(findings.Component((view,), (), ()))
     assert found.views[0].dtype.kind == kind
     np.testing.assert_array_equal(found.views[0].real, view.real)
 

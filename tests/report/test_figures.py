@@ -204,9 +204,9 @@ def test_entries_of_a_short_axis_have_pictures_of_their_own():
     views = pictures((2, 5, 7), apart={0: ["u", "v"]})
     assert [(view.title, view.axes, view.middle) for view in views] == [("u", (1, 2), {0: 0}), ("v", (1, 2), {0: 1})]
     assert not any(view.cut for view in views)
-    component = Component(tuple(RNG.standard_normal(view.shape) for view in views), ())
+    component = Component(tuple(RNG.standard_normal(view.shape) for view in views), (), views)
     axes = [DrawnAxis(name) for name in ("wind", "lat", "lon")]
-    of = figures.of_component("0", component, views, axes)
+    of = figures.of_component("0", component, axes)
     assert [panel.title for panel in of.panels[0]] == ["u", "v"]
     limits = {mark.limits for panel in of.panels[0] for mark in panel.marks}
     assert len(limits) == 1  # colours mean the same in both

@@ -4,12 +4,15 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpca import PCA
 from dpca.errors import InputError
 from dpca.report import figures, findings
+from dpca.report.marks import Line, Rule
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Arrays
 from tests.commands.calls import dpca
@@ -306,3 +309,93 @@ def test_a_kernel_matrix_that_was_given_is_not_kept():
     np.testing.assert_allclose(
         answer.scores.T @ answer.scores, np.diag(answer.singular_values**2), rtol=1e-9, atol=1e-4
     )
+
+
+def _on_earth(kind):
+    """Latitudes, longitudes, and the names of the axes that they lie along."""
+    rng = np.random.default_rng(5)
+    if kind == "curvilinear":
+        y, x = np.meshgrid(np.linspace(-1, 1, 30), np.linspace(-1, 1, 40), indexing="ij")
+        return 50 + 20 * y - 8 * x**2, (355 + 40 * x * (1 + 0.3 * y)) % 360, ("y", "x")
+    if kind == "tripolar, some cells without a place":
+        y, x = np.meshgrid(np.linspace(-70, 85, 40), np.linspace(0, 360, 60, endpoint=False), indexing="ij")
+        latitudes = y.copy()
+        latitudes[20:22, 5:9] = np.nan
+        return latitudes, (x + 73) % 360 - 180, ("y", "x")
+    return np.rad2deg(np.arcsin(rng.uniform(-1, 1, 900))), rng.uniform(0, 360, 900), ("cell",)
+
+
+@pytest.mark.parametrize("levels", [0, 3, 12])
+@pytest.mark.parametrize("kind", ["curvilinear", "tripolar, some cells without a place", "points"])
+def test_features_with_latitudes_beside_them_are_drawn_where_they_are(kind, levels):
+    latitudes, longitudes, dims = _on_earth(kind)
+    rng, shape = np.random.default_rng(0), (*((levels,) if levels else ()), *latitudes.shape)
+    data = xr.DataArray(
+        rng.normal(size=(9, *shape)),
+        dims=("time", *(("lev",) if levels else ()), *dims),
+        coords={
+            "lat": (dims, latitudes, {"units": "degrees_north"}),
+            "lon": (dims, longitudes, {"units": "degrees_east"}),
+            **({"lev": ("lev", np.arange(levels) * 10.0, {"units": "m"})} if levels else {}),
+        },
+    )
+    PCA(2, samples_axis="time").fit(data).save("r")
+    result = open_result("r")
+    component = findings.components(result, 1)[0]
+    values = result.arrays["components"][0] * np.sqrt(result.arrays["explained_variance"][0])
+    assert len(component.views) == (levels if levels == 3 else 1)
+    for number, (picture, view) in enumerate(zip(component.pictures, component.views, strict=True)):
+        of_level = values if not levels else values[picture.middle[0]]
+        if levels == 3:
+            np.testing.assert_array_equal(of_level, values[number])
+        elif levels:
+            assert picture.middle[0] == np.unravel_index(np.argmax(np.abs(values)), values.shape)[0]
+            assert picture.title == f"lev {picture.middle[0] * 10}"
+        down, across = figures.axes_on(picture, [])
+        known = np.isfinite(latitudes)
+        longitude = (longitudes - across.first) % 360 + across.first
+        rows = np.rint((latitudes[known] - down.first) / (down.last - down.first) * (view.shape[0] - 1)).astype(int)
+        columns = np.rint((longitude[known] - across.first) / (across.last - across.first) * (view.shape[1] - 1))
+        found = np.zeros(view.shape)
+        np.maximum.at(found, (rows, columns.astype(int) % view.shape[1]), np.abs(of_level[known]))
+        np.testing.assert_allclose(np.abs(view)[found > 0], found[found > 0], rtol=1e-6)
+        assert np.isin(view[np.isfinite(view)], of_level).all()
+        figure = figures.of_component("1", component, [findings.DrawnAxis(name) for name in dims])
+        assert [mark for mark in figure.panels[0][0].marks if isinstance(mark, Line)]
+
+
+@pytest.mark.parametrize("first", [0, 180, 350])
+def test_longitudes_that_begin_anywhere_are_one_map(first):
+    lon = (first + np.arange(36) * 10.0) % 360
+    data = xr.DataArray(
+        np.random.default_rng(0).normal(size=(5, 19, 36)),
+        dims=("time", "lat", "lon"),
+        coords={"lat": np.linspace(-90, 90, 19), "lon": ("lon", lon, {"units": "degrees_east"})},
+    )
+    axis = findings.axis_of(PCA(2).fit(data)._result, "lon", "")
+    np.testing.assert_allclose((axis.positions(36) - lon) % 360, 0)
+    np.testing.assert_allclose(np.diff(axis.positions(36)), 10)
+    assert -180 <= axis.first < axis.last < 360
+    assert axis.toward == "east"
+
+
+def test_a_volume_is_cut_where_its_largest_loading_is():
+    x = random_array(0, (12, 9, 10, 11), "f8")
+    x[:, 2, 7, 4] *= 30
+    x[:, 6, 1, 9] *= 20
+    result = result_of(x, (12, 4, 5, 11), ("sample", "z", "y", "x"))
+    for component, largest in zip(findings.components(result, 2), ((2, 7, 4), (6, 1, 9)), strict=True):
+        value = result.arrays["components"][...]
+        for picture, view in zip(component.pictures, component.views, strict=True):
+            (cut,) = picture.cut
+            assert picture.middle[cut] == largest[cut]
+            assert picture.title == f"{'zyx'[cut]} {largest[cut]}"
+            assert picture.crossed == {axis: largest[axis] for axis in picture.axes}
+            assert np.abs(view).max() == pytest.approx(np.abs(view[tuple(largest[axis] for axis in picture.axes)]))
+        assert value.shape[1:] == (9, 10, 11)
+        figure = figures.of_component("1", component, [findings.DrawnAxis(name) for name in "zyx"])
+        rules = {(mark.along, mark.at) for panel in figure.panels[0] for mark in panel.marks if isinstance(mark, Rule)}
+        assert rules == {
+            *(("y", float(at)) for at in (largest[0], largest[1])),
+            *(("x", float(at)) for at in (largest[1], largest[2])),
+        }

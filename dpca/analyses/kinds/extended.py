@@ -93,17 +93,16 @@ def lagged(
     said = f", at lags in steps of {step}." + (
         "" if len(chosen) == len(lags) else f" {len(chosen)} of {len(lags)} lags."
     )
-    if len(pictures[0].axes) == 1:
+    if len(pictures[0].shape) == 1:
         values = np.stack([component.views[0] for component in components])
         label = f"lag (steps of {step})"
         return said, of_lagged_line(values, lags[chosen], label, pictures[0], axes[0], name)
-    return said, of_lags(components, [f"lag {lags[number]:g}" for number in chosen], pictures[0], axes, name)
+    return said, of_lags(components, [f"lag {lags[number]:g}" for number in chosen], axes, name)
 
 
 def of_lags(
     components: Sequence[Component],
     titles: Sequence[str],
-    view: Picture,
     axes_of: list[findings.DrawnAxis],
     name: str,
     together: str = "",
@@ -111,7 +110,13 @@ def of_lags(
     """Maps of one component at several lags, beside each other, in the same colours."""
     limit = largest([component.views[0] for component in components])
     panels = [
-        panel_of(view, axes_of, (image_of(view, axes_of, component.views[0], (-limit, limit)),), together, title)
+        panel_of(
+            view := component.pictures[0],
+            axes_of,
+            (image_of(view, axes_of, component.views[0], (-limit, limit)),),
+            together,
+            f"{title}, {view.title}".removesuffix(", "),
+        )
         for component, title in zip(components, titles, strict=True)
     ]
     rows = arranged(panels)
