@@ -47,12 +47,14 @@ class Reach:
 def of_matrix(reach: Reach, rounding: float) -> F64:
     """Relative errors of eigenvalues of A K A^H, (k,); infinite where they are 0.
 
-    Of the products, A dK c sigma has a norm of about rounding (stored lambda)^(1/2) exposed^(1/2). What operators add to rows is beside the
-    rows of the other side, D X' and its transpose.
+    Of the products, A dK c sigma has a norm of about rounding (stored lambda)^(1/2) exposed^(1/2). Where operators leave few directions, that is
+    hardly more than its part along u, c^H dK c: one random number, of which rounding stored is the size, and SAFETY times that the limit. What
+    operators add to rows is beside the rows of the other side, D X' and its transpose.
     """
-    of_products = max(rounding, SMALLEST) * np.sqrt(reach.stored * reach.exposed)
-    of_operators = SAFETY * (np.sqrt(reach.operators * reach.exposed) + np.sqrt(reach.stored * reach.anywhere))
     inverse = reciprocal(reach.eigenvalues)
+    directions = np.maximum(reach.exposed, SAFETY**2 * reach.stored * reach.eigenvalues)
+    of_products = max(rounding, SMALLEST) * np.sqrt(reach.stored * directions)
+    of_operators = SAFETY * (np.sqrt(reach.operators * reach.exposed) + np.sqrt(reach.stored * reach.anywhere))
     solved = SMALLEST * reach.eigenvalues.max(initial=0.0) * inverse
     return _of_all((of_products + of_operators) * np.sqrt(inverse) + solved, reach, rounding)
 

@@ -94,20 +94,23 @@ def spod(
     fourier, chosen = _fourier(_window(window, block), step, samples.products.is_real, frequencies)
     fourier /= np.sqrt(len(starts))
     energies, vectors, totals = _decomposed(samples, fourier, starts)
-    squares, k = np.abs(fourier) ** 2, min(n_components or len(starts), vectors.shape[2])
+    k = min(n_components or len(starts), vectors.shape[2])
     scores = np.empty((len(chosen), len(starts), k), complex)
     coefficients = np.empty((len(chosen), samples.chain.n_in, k), complex)
     rank, error = np.empty(len(chosen), np.intp), np.empty((len(chosen), k))
     for f in range(len(chosen)):
-        exposed = float(sum(squares[f] @ samples.exposed[start : start + block] for start in starts))
+        sums = np.zeros((samples.n, len(starts)), complex)  # A_f^H
+        for number, start in enumerate(starts):
+            sums[start : start + block, number] = fourier[f].conj()
+        # Of samples: rows that are alike, such as means of groups, add up in a block, and so do their errors.
+        of_samples = samples.chain.adjoint(sums)
+        exposed = float(samples.norms2 @ (np.abs(of_samples) ** 2).sum(axis=1))
         rank[f] = samples.rank(energies[f], exposed)
         energies[f, rank[f] :] = 0.0
         kept, directions = energies[f, :k], signed(vectors[f, :, :k])
-        weights = np.zeros((samples.n, k), complex)
-        for start, row in zip(starts, directions * reciprocal(np.sqrt(kept)), strict=True):
-            weights[start : start + block] += np.outer(fourier[f].conj(), row)
-        scores[f], coefficients[f] = directions * np.sqrt(kept), samples.chain.adjoint(weights).conj()
-        error[f] = samples.errors(weights, coefficients[f], kept, exposed)
+        of_blocks = directions * reciprocal(np.sqrt(kept))
+        scores[f], coefficients[f] = directions * np.sqrt(kept), (of_samples @ of_blocks).conj()
+        error[f] = samples.errors(sums @ of_blocks, coefficients[f], kept, exposed)
     return SpectralComponents(
         chosen, energies[:, :k], totals, rank, scores, coefficients, starts, error, samples.amplification, fourier
     )

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal
 
-from dpca.derived.gram import transformed
+from dpca.derived.gram import Products, transformed
+from dpca.derived.groups import Between
 from dpca.derived.hilbert import Analytic
 from dpca.derived.operators import Center, Chain
 from dpca.derived.spod import spod
@@ -51,6 +52,30 @@ def test_it_is_an_svd_of_the_blocks_at_each_frequency(seed, n, block, overlap, w
             assert_same_up_to_phase(found.scores[f][:, :1], u[:, :1] * s[0], 1e-8)
             assert_same_up_to_phase(modes[f][:, :1], vh[:1].T, 1e-7)
         assert found.reliable[:, 0].all()
+
+
+@pytest.mark.parametrize(
+    "of_groups", [Between(np.arange(60) % 6), Chain(60, (Between(np.arange(60) // 20), Center(60)))]
+)
+def test_errors_of_rows_that_are_alike_add_up_in_a_block(of_groups):
+    """Rows that are means of groups repeat the errors of their samples: a block of equal rows has them all."""
+    beyond, rounding = [], 1e-5
+    for seed in range(40):
+        g = np.random.default_rng(seed)
+        x = g.standard_normal((60, 50)) * np.logspace(0, -1, 60)[:, None]
+        x -= x.mean(axis=0)
+        sizes, noise = np.linalg.norm(x, axis=1), np.triu(g.standard_normal((60, 60)))
+        noise = rounding * np.outer(sizes, sizes) * (noise + np.triu(noise, 1).T)
+        chain = of_groups if isinstance(of_groups, Chain) else Chain(60, (of_groups,))
+        true, found = (
+            spod(transformed(Products(x @ x.T + off, np.zeros(60), 0.0, rounding), chain), np.arange(60.0), 12)
+            for off in (0.0, noise)
+        )
+        known = np.isfinite(found.error) & (true.energies > 0)
+        off = np.abs(found.energies - true.energies)[known] / true.energies[known]
+        beyond.append((off / found.error[known])[true.energies[known] > 1e-3 * true.energies.max()].max())
+    assert np.max(beyond) < 2
+    assert np.median(beyond) > 0.02  # and no more is claimed than has to be
 
 
 @pytest.mark.parametrize("block", [16, 17])
