@@ -42,9 +42,9 @@ lint: $(READY)
 looks: $(VENV)/.looks
 	$(BIN)/python -m pytest -n 2 -m looks
 
-## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader; GRIB, references and Icechunk; tables of polars and pyarrow (two minutes, with the installation; needs plink2 and eigensoft)
+## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scanpy, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader; GRIB, references and Icechunk; tables of polars and pyarrow (two minutes, with the installation; needs plink2 and eigensoft)
 peers: $(PEERS)/.ready
-	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_decomposition_xeofs.py tests/genotypes/test_peers.py tests/sources/test_xarray_files.py tests/estimators/test_base.py::test_tables_with_columns_in_another_order_or_of_other_names_are_refused
+	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/estimators/test_peers.py tests/methods/test_decomposition_xeofs.py tests/genotypes/test_peers.py tests/sources/test_xarray_files.py tests/estimators/test_base.py::test_tables_with_columns_in_another_order_or_of_other_names_are_refused
 
 ## docs: the API reference from docstrings, in build/docs; a warning is an error (a minute, with the installation)
 docs: $(VENV)/.docs

@@ -81,7 +81,7 @@ def test_docstrings_say_what_a_thing_is_by_its_noun():
 SUBJECTS = {
     "commands": "block_krylov failures inputs kernels kernels_refused leading limits others plan preprocess_keys regress_out samples schedulers",
     "derived": "components peers",
-    "estimators": "sklearn_kernel_pca sklearn_pca",
+    "estimators": "peers sklearn_kernel_pca sklearn_pca",
     "genotypes": "peers",
     "methods": "claims claims_refuted missing preprocessing real_data",
 }
