@@ -246,7 +246,7 @@ def test_every_section_is_evaluated_but_the_one_of_commands():
 
 
 def test_every_public_name_is_on_the_page():
-    """Of the classes that are replaced whole."""
+    """Attributes and methods of classes that lines replace one by one."""
     eofs, sk = imported("eofs.xarray"), import_module("sklearn.decomposition")
     x = np.random.default_rng(0).standard_normal((9, 5))
     fits = [sk.PCA().fit(x), sk.KernelPCA().fit(x), sk.IncrementalPCA().fit(x)]
