@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from dpca.derived.times import IRREGULAR, increasing, regular_step
 from dpca.errors import ConfigError
+from dpca.settings import Setting
 from dpca.sources.calendars import SEASONS, dates, days_of, is_time, needs_cftime, number_of
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.finding import LabelledAxis
 from dpca.types import F64
+
+TIME = Setting("time")
 
 PARTS = {"year": 1, "season": 2, "month": 2, "year_month": 2, "day_of_year": 3, "day": 3, "hour": 3}
 """Parts of dates, by which samples are grouped or selected, and how many of year, month and day tell each."""
@@ -175,7 +178,7 @@ class Axis:
         if days is None:
             raise ConfigError(
                 f"{what} needs times, but {self._what_it_is}",
-                "Set time: index if the samples follow each other at regular times.",
+                f"{TIME.set_to('index')} if the samples follow each other at regular times.",
                 key="time",
             )
         return days
@@ -209,7 +212,7 @@ class Axis:
         if all((days[number], days[number + 1]) == ((2, 28), (3, 1)) for number in places):
             return ConfigError(
                 f"{problem}: there is no 29 February",
-                "Set time: index, which numbers the samples, so that each year has 365 days.",
+                f"{TIME.set_to('index')}, which numbers the samples, so that each year has 365 days.",
                 key="time",
             )
         more = f" ({len(places) - 1:,} more such gaps)" if len(places) > 1 else ""

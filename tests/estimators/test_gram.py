@@ -972,7 +972,7 @@ def test_what_times_lack_is_said_with_the_place(capsys):
         ),
         "no leap days": (
             days[~np.array(leap)],
-            r"2000-03-01 follows 2000-02-28.*there is no 29 February[\s\S]*time: index",
+            r"2000-03-01 follows 2000-02-28.*there is no 29 February[\s\S]*Pass time=.index.",
         ),
     }
     for number, (times, said) in enumerate(cases.values()):
