@@ -20,7 +20,7 @@ test: $(READY) lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
 
 ## crossings: the table of every kind of input and every command, as text (two minutes)
-crossings: $(VENV)/.report
+crossings: $(READY) $(VENV)/.report
 	$(BIN)/python -m tests.crossings
 
 ## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
@@ -177,8 +177,11 @@ coverage: $(READY)
 precision: $(READY)
 	$(BIN)/python workflows/precision/measure.py
 
-$(READY): pyproject.toml
+$(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(READY): pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
@@ -192,7 +195,8 @@ $(PEERS)/.ready: pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	touch $@
 
-$(VENV)/.report: $(READY)
+# What the demo needs, and no more: what tests need comes with them.
+$(VENV)/.report: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report]'
 	touch $@
 
