@@ -102,9 +102,10 @@ def spod(
         sums = np.zeros((samples.n, len(starts)), complex)  # A_f^H
         for number, start in enumerate(starts):
             sums[start : start + block, number] = fourier[f].conj()
-        # Of samples: rows that are alike, such as means of groups, add up in a block, and so do their errors.
+        # Rows that are alike, such as means of groups, add up in a block, and so do their errors; where rows cancel, their rounding is left.
         of_samples = samples.chain.adjoint(sums)
-        exposed = float(samples.norms2 @ (np.abs(of_samples) ** 2).sum(axis=1))
+        together = float(samples.norms2 @ (np.abs(of_samples) ** 2).sum(axis=1))
+        exposed = max(together, float(samples.exposed @ (np.abs(sums) ** 2).sum(axis=1)))
         rank[f] = samples.rank(energies[f], exposed)
         energies[f, rank[f] :] = 0.0
         kept, directions = energies[f, :k], signed(vectors[f, :, :k])
