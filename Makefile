@@ -8,7 +8,7 @@ EXAMPLES ?= 80
 # Byte code is kept whatever the shell says: each of the hundreds of processes that tests start would compile dpca anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test crossings long clusters looks docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
+.PHONY: demo test crossings long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -45,6 +45,10 @@ looks: $(VENV)/.looks
 ## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scanpy, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader; GRIB, references and Icechunk; tables of polars and pyarrow (two minutes, with the installation; needs plink2 and eigensoft)
 peers: $(PEERS)/.ready
 	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/estimators/test_peers.py tests/methods/test_decomposition_xeofs.py tests/genotypes/test_peers.py tests/sources/test_xarray_files.py tests/estimators/test_base.py::test_tables_with_columns_in_another_order_or_of_other_names_are_refused
+
+## dist: the sdist and the wheel of the last commit, each in an environment of its own, with the newest and the lowest versions of what they need (two minutes)
+dist:
+	PYTHON=$(PYTHON) .ci/dist
 
 ## docs: the API reference from docstrings, in build/docs; a warning is an error (a minute, with the installation)
 docs: $(VENV)/.docs
