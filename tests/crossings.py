@@ -331,6 +331,20 @@ def without(x):
     return x - z @ np.linalg.lstsq(z[:N], x[:N], rcond=None)[0]
 
 
+def within(*columns):
+    """Less the fit of a constant and of columns in each of two groups alone."""
+
+    def oracle(x):
+        left = np.empty_like(x)
+        for group in range(2):
+            own = np.flatnonzero(np.arange(ALL) % 2 == group)
+            z, old = np.column_stack([np.ones(len(own)), *(column[own] for column in columns)]), own < N
+            left[own] = x[own] - z @ np.linalg.lstsq(z[old], x[own][old], rcond=None)[0]
+        return left
+
+    return oracle
+
+
 def of_weighted_mean(x):
     return x - np.average(x[:N], axis=0, weights=SAMPLE_WEIGHTS[:N])
 
@@ -349,6 +363,7 @@ g = np.random.default_rng(4)
 WEIGHTS = g.uniform(0.5, 2, FEATURES)
 SAMPLE_WEIGHTS = g.uniform(0.5, 2, ALL)
 COVARIATE = g.standard_normal(ALL)
+LABELS = np.array(["ab"[number % 2] for number in range(ALL)])
 MASK = g.random(FEATURES) > 0.2
 
 
@@ -358,7 +373,7 @@ def side_files():
     np.save("sample_weights.npy", SAMPLE_WEIGHTS[:N])
     np.save("covariate.npy", COVARIATE[:N, None])
     np.save("mask.npy", MASK)
-    Path("labels.txt").write_text("\n".join("ab"[n % 2] for n in range(N)))
+    Path("labels.txt").write_text("\n".join(LABELS[:N]))
 
 
 @dataclass(frozen=True)
@@ -378,6 +393,8 @@ class Row:
     """Of its method fit."""
     new: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the input of new samples."""
+    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Arguments of `transform`, with a value for each of all samples."""
     used: Callable[[np.ndarray], np.ndarray] = lambda x: np.ones(x.shape[1], bool)
     """The features that can be restored, (d,)."""
 
@@ -442,7 +459,17 @@ ROWS = {
     "regress_out": Row(
         keys=preprocess(regress_out={"covariates": {"uri": "covariate.npy"}}), oracle=without,
         python={"regress_out": {"covariates": COVARIATE[:N, None]}},
-        new={"covariates": {"uri": "new_covariate.npy"}},
+        new={"covariates": {"uri": "new_covariate.npy"}}, beside={"covariates": COVARIATE[:, None]},
+    ),
+    "regress_out by groups": Row(
+        of_members, keys=preprocess(regress_out={"by": "member"}), oracle=within(),
+        python={"samples_axis": tuple(SEVERAL), "regress_out": {"by": "member"}},
+    ),
+    "regress_out by labels": Row(
+        keys=preprocess(regress_out={"covariates": {"uri": "covariate.npy"}, "by": {"uri": "labels.txt"}}), oracle=within(COVARIATE),
+        python={"regress_out": {"covariates": COVARIATE[:N, None], "by": LABELS[:N]}},
+        new={"covariates": {"uri": "new_covariate.npy"}, "by": {"uri": "new_labels.txt"}},
+        beside={"covariates": COVARIATE[:, None], "by": LABELS},
     ),
     "block_scaling": Row(
         side_by_side, keys=preprocess(block_scaling="total_variance"), oracle=balanced, python={"block_scaling": "total_variance"}
@@ -471,6 +498,7 @@ class Crossing:
         self.input, self.object = self.row.write(self.x[:N], "x")
         self.new_input, self.new_object = self.row.write(self.x[N:], "new")
         np.save("new_covariate.npy", COVARIATE[N:, None])
+        Path("new_labels.txt").write_text("\n".join(LABELS[N:]))
         self.config("c.yaml")
 
     def config(self, path: str, output: str = "r", **more: Any) -> str:
@@ -528,6 +556,10 @@ class Crossing:
         ]
         Path("new.yaml").write_text(yaml.safe_dump(new if len(new) > 1 else new[0]))
         return "new.yaml"
+
+    def beside(self, samples):
+        """Arguments of `transform` for some samples."""
+        return {name: values[samples] for name, values in self.row.beside.items()}
 
     def rows(self, scores):
         """Scores with one axis of samples."""
@@ -815,12 +847,8 @@ def submit(of: Crossing) -> None:
 def in_python(of: Crossing) -> None:
     fitted = of.fitted()
     of.is_spectrum(fitted.singular_values_)
-    new = {"covariates": COVARIATE[N:, None]} if of.row.new else {}
-    signs = np.sign(
-        (
-            of.rows(fitted.transform(of.object, **({"covariates": COVARIATE[:N, None]} if new else {}))) * of.scores[:N]
-        ).sum(axis=0)
-    )
+    new = of.beside(slice(N, None))
+    signs = np.sign((of.rows(fitted.transform(of.object, **of.beside(slice(0, N)))) * of.scores[:N]).sum(axis=0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = fitted.transform(of.new_object, **new)
@@ -832,7 +860,7 @@ def save_and_load(of: Crossing) -> None:
     fitted.save("saved")
     loaded = PCA.load("saved")
     np.testing.assert_array_equal(loaded.singular_values_, fitted.singular_values_)
-    new = {"covariates": COVARIATE[N:, None]} if of.row.new else {}
+    new = of.beside(slice(N, None))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_allclose(
@@ -844,7 +872,7 @@ def load(of: Crossing) -> None:
     of.run()
     loaded = PCA.load("r")
     of.is_spectrum(loaded.singular_values_)
-    new = {"covariates": COVARIATE[N:, None]} if of.row.new else {}
+    new = of.beside(slice(N, None))
     signs = np.sign((np.asarray(arrays("r/result.zarr")["scores"]) * of.scores[:N]).sum(axis=0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -912,7 +940,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
         "operators along samples .* can't act on it\\s+Run again with preprocess.missing: mean",
     ),
     ("missing: pairwise", ("from-gram",), "missing is 'pairwise', which divides the Gram matrix entry by entry"),
-    ("regress_out", ("extend",), "ran with preprocess.regress_out, whose fit is to the old samples"),
+    ("regress_out.*", ("extend",), "ran with preprocess.regress_out, whose fit is to the old samples"),
     ("labels", ("extend",), "ran with model.labels, and there are none of the new samples"),
     ("groups", ("extend",), "ran with groups of features for validation, which are not extended"),
     ("groups", ("from-gram",), "output.groups is set, but model.kind is kernel_pca"),

@@ -124,7 +124,8 @@ def transform(
     groups = tuple(_new_samples(where, one) for where, one in zip(wheres, fit.each, strict=True))
     check_same_samples(groups)
     covariates = next((where.covariates for where in wheres if where.covariates is not None), None)
-    regressors = regressors_of(fit, groups, covariates)
+    by = next((where.by for where in wheres if where.by is not None), None)
+    regressors = regressors_of(fit, groups, covariates, by)
     projectors = [
         _projector(one, group, kernel_case, training, regressors) for one, group in zip(fit.each, groups, strict=True)
     ]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.inputs import Range
+from dpca.config.inputs import LabelsFile, Range
 from dpca.config.loading import Loaded
 from dpca.config.requested import model_of
-from dpca.config.schema import FOUNDERS, Binomial, Config, FeatureGroups, LabelsFile, SampleWeightsFile
+from dpca.config.schema import FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep

@@ -17,6 +17,10 @@ _RULES = (*RULES, BI_CROSS_VALIDATION)
 ALLOWED = {
     "input": "a mapping of the keys of an input, or a list of two or more of these mappings",
     "preprocess.regress_out.trend": "an integer of 1 or more, the degree of a polynomial",
+    "preprocess.regress_out.by": either(
+        "the name of a coordinate of samples, such as run, or labels {uri: PATH}",
+        "the name of a coordinate of samples, such as 'run', or a label for each sample",
+    ),
     "preprocess.weights": either(_WEIGHTS, "'sqrt_cos_lat', an array or None"),
     "preprocess.filters.mask": "an array {uri: PATH}",
     "preprocess.filters.chromosomes": "autosomes, or a list of chromosomes such as [1, 2, X]",

@@ -179,6 +179,12 @@ class Covariates(ArrayFile):
     key: RowKey = None
 
 
+class LabelsFile(Names):
+    """A label for each sample in storage."""
+
+    key: RowKey = None
+
+
 class Input(Section):
     """Where the data are: one mapping of these keys, or a list of them.
 
@@ -322,6 +328,13 @@ class Input(Section):
         Field(
             description="Only for new samples, in the YAML file for dpca transform: their covariates, in the columns of "
             "preprocess.regress_out.covariates of the fit."
+        ),
+    ] = None
+    by: Annotated[
+        LabelsFile | None,
+        Field(
+            description="Only for new samples, in the YAML file for dpca transform: labels of the groups that preprocess.regress_out.by of the fit "
+            "is of, instead of a coordinate."
         ),
     ] = None
     library: Annotated[

@@ -16,11 +16,11 @@ from dpca.config.inputs import (
     Input,
     Inputs,
     Label,
+    LabelsFile,
     Local,
     Mask,
     Names,
     Range,
-    RowKey,
     Section,
     Text,
     Weights,
@@ -152,6 +152,15 @@ class RegressOut(Section):
             description="Numbers and categories of the samples: a table {uri, columns, categorical, key}, or an array {uri, array}."
         ),
     ] = None
+    by: Annotated[
+        Text | LabelsFile | None,
+        Field(
+            description="Groups of samples, such as runs, sessions or sites, in each of which the mean and all of these are fitted alone; without "
+            "any of these, the mean of each group is subtracted. The name of a coordinate along the samples that is no index, such as run, "
+            "member or subject; or a label for each sample: {uri, array, column, key}.",
+            examples=["run"],
+        ),
+    ] = None
 
 
 class Preprocess(Section):
@@ -167,7 +176,7 @@ class Preprocess(Section):
     regress_out: Annotated[
         RegressOut | None,
         Field(
-            description="What is fitted to each feature and subtracted before scaling: any of {seasonal_cycle, trend, covariates}. "
+            description="What is fitted to each feature and subtracted before scaling: any of {seasonal_cycle, trend, covariates}, in each group of samples of `by`. "
             "scale: std then divides by the standard deviation of the anomalies. A missing value is replaced by the fit to "
             "the others. Variances are still divided by n - ddof; a note of the result gives the number of parameters of "
             "the fit, for model.ddof."
@@ -222,12 +231,6 @@ Kernel = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
 Gamma = Annotated[float, Field(ge=0)] | Literal["median"] | None
 Degree = Annotated[float, Field(ge=0)]
 _SWEEP = Field(min_length=1)
-
-
-class LabelsFile(Names):
-    """A label for each sample in storage."""
-
-    key: RowKey = None
 
 
 class BlockKrylov(Section):

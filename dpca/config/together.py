@@ -63,7 +63,7 @@ def _check_regress_out(asked: RegressOut) -> None:
     """Regression requires a regressor."""
     if asked == RegressOut():
         raise ConfigError(
-            f"{PREPROCESS.regress_out} is empty, but one of seasonal_cycle, trend and covariates is needed",
+            f"{PREPROCESS.regress_out} is empty, but one of seasonal_cycle, trend, covariates and by is needed",
             f"{PREPROCESS.regress_out.set_to({'seasonal_cycle': 'month'})}, or leave it out.",
             key="preprocess.regress_out",
         )
@@ -123,13 +123,14 @@ def folds_of(config: Config) -> int:
 def _check_inputs(config: Config) -> None:
     """Inputs of a list have names of their own; the only input has nothing to be told from."""
     for number, one in enumerate(config.inputs):
-        if one.covariates is not None:
-            key = f"input.{number}.covariates" if isinstance(config.input, list) else "input.covariates"
-            raise ConfigError(
-                f"{key} is for new samples alone, in the file that is given to dpca transform",
-                f"Set {PREPROCESS.regress_out.covariates} instead.",
-                key=key,
-            )
+        for name in ("covariates", "by"):
+            if getattr(one, name) is not None:
+                key = f"input.{number}.{name}" if isinstance(config.input, list) else f"input.{name}"
+                raise ConfigError(
+                    f"{key} is for new samples alone, in the file that is given to dpca transform",
+                    f"Set {getattr(PREPROCESS.regress_out, name)} instead.",
+                    key=key,
+                )
     if not isinstance(config.input, list):
         for key in OF_LISTS:
             if getattr(config.input, key) is not None:

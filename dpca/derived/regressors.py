@@ -14,7 +14,7 @@ from dpca.derived.fits import LessCovariates
 from dpca.derived.operators import EPS, finite
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.regression import Regression
-from dpca.settings import PREPROCESS
+from dpca.settings import INPUT, PREPROCESS
 from dpca.types import F64
 
 KEY = PREPROCESS.regress_out
@@ -31,6 +31,30 @@ class Column:
     """Degree of the polynomial in it, if it has numbers."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Units and calendar of times."""
+    inside: tuple[Column, ...] | None = None
+    """Where text names groups of samples, in each of which regressors are fitted alone: the columns that they are made of."""
+    numbers: NDArray[np.intp] | None = None
+    """Numbers of the samples, where they are those of one group."""
+    where: str = ""
+    """The group that they are of, in errors."""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it has numbers."""
+        return self.values.dtype.kind in "biuf"
+
+    def of_groups(self, levels: Sequence[str]) -> list[tuple[NDArray[np.intp], list[Column]]]:
+        """For each group the numbers of its samples, and the columns inside it, of them alone."""
+        assert self.inside is not None
+        for one in self.inside:
+            if one.numeric:
+                _finite(one.values, one.name)  # whose error has numbers of all samples
+        found = []
+        for level in levels:
+            own = np.flatnonzero(self.values == level)
+            where = f" of {self.name} {level}"
+            found.append((own, [replace(one, values=one.values[own], numbers=own, where=where) for one in self.inside]))
+        return found
 
 
 @dataclass(frozen=True)
@@ -52,13 +76,14 @@ class Levels:
     def of_samples(self, column: Column) -> F64:
         """The regressors of samples, (n, levels)."""
         values = np.asarray(column.values)
-        if values.dtype.kind in "biuf":
+        if column.numeric:
             raise _of_another_kind(self.name, "numbers", "text")
         found = values[:, None] == np.array(self.levels)[None, :]
         unknown = np.flatnonzero(~found.any(axis=1))
         if unknown.size:
+            first = unknown[0] if column.numbers is None else column.numbers[unknown[0]]
             raise InputError(
-                f"{KEY}: {self.name} is {values[unknown[0]]} of sample {unknown[0]}, and {len(unknown)} samples in all are of none of "
+                f"{KEY}: {self.name} is {values[unknown[0]]} of sample {first}{column.where}, and {len(unknown)} samples in all are of none of "
                 f"the fit's: {', '.join(self.levels[:12])}" + (" and others" if len(self.levels) > 12 else ""),
                 "Of such samples nothing is known to subtract: leave them out, or fit with samples of that kind.",
                 KEY,
@@ -87,7 +112,7 @@ class Polynomial:
         if 1 < column.degree >= min(distinct, len(values) - 1):
             raise ConfigError(
                 f"{KEY}: a polynomial of degree {column.degree} in {column.name} fits all {distinct} distinct values of {len(values)} "
-                "samples, and nothing is left",
+                f"samples{column.where}, and nothing is left",
                 f"Take a degree below {max(2, min(distinct, len(values) - 1))}, or more samples.",
                 KEY,
             )
@@ -103,25 +128,157 @@ class Polynomial:
     def of_samples(self, column: Column) -> F64:
         """The regressors of samples, (n, degree)."""
         values = np.asarray(column.values)
-        if values.dtype.kind not in "biuf":
+        if not column.numeric:
             raise _of_another_kind(self.name, "text", "numbers")
         scaled = (_finite(values, self.name) - self.middle) / self.half
         polynomials = np.polynomial.legendre.legvander(scaled, len(self.means))[:, 1:]
         return np.asarray(polynomials - np.array(self.means), np.float64)
 
 
-Term = Levels | Polynomial
+Simple = Levels | Polynomial
+
+
+def _term_of(column: Column) -> Simple:
+    return Polynomial.of(column) if column.numeric else Levels.of(column)
+
+
+@dataclass(frozen=True)
+class Within:
+    """Terms of each group of samples alone, and its mean: regressors are those of the group where a sample is in it, else 0."""
+
+    name: str
+    levels: tuple[str, ...]
+    """Names of the groups."""
+    terms: tuple[tuple[Simple, ...], ...]
+    """Those of each group. Their regressors follow that of its mean, which is 1 where a sample is in it."""
+
+    @classmethod
+    def of(cls, column: Column) -> Self:
+        """Those of the groups that a column of text names."""
+        levels = Levels.of(column).levels
+        return cls(column.name, levels, tuple(tuple(map(_term_of, inside)) for _, inside in column.of_groups(levels)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        of_means = Levels(self.name, self.levels).names
+        return tuple(
+            name
+            for mean, terms in zip(of_means, self.terms, strict=True)
+            for name in (mean, *(f"{mean}: {inner}" for term in terms for inner in term.names))
+        )
+
+    def of_samples(self, column: Column) -> F64:
+        """The regressors of samples, (n, p)."""
+        indicators = Levels(self.name, self.levels).of_samples(column)
+        blocks = [indicators[:, [number]] for number in range(len(self.levels))]
+        for number, (terms, (own, inside)) in enumerate(zip(self.terms, column.of_groups(self.levels), strict=True)):
+            if terms:
+                block = np.zeros((len(indicators), sum(len(term.names) for term in terms)))
+                block[own] = matrix_of(terms, inside)
+                blocks[number] = np.hstack([blocks[number], block])
+        return np.hstack(blocks)
+
+    def regression(self, matrix: F64) -> Regression:
+        """That of each group by itself: beside the constant, the means that groups differ by, and what each explains about its mean.
+
+        Parameters
+        ----------
+        matrix : the regressors of the samples of the fit, (n, p)
+        """
+        n, p, n_groups, start = *matrix.shape, len(self.levels), 0
+        means, inner, firsts = np.zeros((n, n_groups)), [], []
+        for number, (level, terms) in enumerate(zip(self.levels, self.terms, strict=True)):
+            own, n_inside = np.flatnonzero(matrix[:, start]), sum(len(term.names) for term in terms)
+            means[own, number], inside = 1.0, slice(start + 1, start + 1 + n_inside)
+            found = self._inside(level, terms, matrix[own, inside])
+            basis, to_coefficients = np.zeros((n, found.n_parameters - 1)), np.zeros((p, found.n_parameters - 1))
+            basis[own], to_coefficients[inside] = found.basis[:, 1:], found.to_coefficients
+            inner.append((basis, to_coefficients))
+            firsts.append(start)
+            start = inside.stop
+        # Contrasts of means of norm 1 that are orthogonal to the constant: a reflection that turns the first axis into it.
+        sizes = np.sqrt(means.sum(axis=0))
+        mirror = sizes / np.sqrt(n) - np.eye(n_groups)[0]
+        turned = np.eye(n_groups) - 2 * np.outer(mirror, mirror) / max(mirror @ mirror, np.finfo(np.float64).tiny)
+        contrasts = turned[:, 1:] / sizes[:, None]
+        of_contrasts = np.zeros((p, n_groups - 1))
+        of_contrasts[firsts] = contrasts
+        bases, coefficients = zip((means @ contrasts, of_contrasts), *inner, strict=True)
+        return Regression(np.hstack([np.full((n, 1), 1 / np.sqrt(n)), *bases]), np.hstack(coefficients))
+
+    def _inside(self, level: str, terms: tuple[Simple, ...], matrix: F64) -> Regression:
+        """The regression of a group, whose first column is constant over it."""
+        n, p = matrix.shape
+        if terms and (found := _regression_of(terms, matrix)) is not None:
+            return found
+        if not terms and n > 1:
+            return Regression(np.full((n, 1), 1 / np.sqrt(n)), np.zeros((0, 0)))
+        fitted = ", ".join([*(term.name for term in terms), "the mean"])
+        raise ConfigError(
+            f"{KEY}: {fitted} fit {f'all {n} samples' if n > 1 else 'the only sample'} of {self.name} {level} exactly, with "
+            f"{min(n, p + 1)} parameter{'s' * (n > 1)}, and nothing is left of them",
+            f"Leave samples of that group out with {INPUT.samples}, "
+            + (f"fit fewer regressors in each {self.name}, " * bool(terms))
+            + f"or give in {KEY.by} groups of more samples.",
+            KEY.by,
+        )
+
+
+Term = Simple | Within
 Terms = tuple[Term, ...]
 
 
 def terms_of(stored: Sequence[Mapping[str, Any]]) -> Terms:
     """Terms from plain values, as `Design.stored` writes them."""
     return tuple(
-        Levels(one["name"], tuple(one["levels"]))
-        if "levels" in one
-        else Polynomial(one["name"], one["middle"], one["half"], tuple(one["means"]), one["attributes"])
+        Within(one["name"], tuple(one["levels"]), tuple(tuple(map(_simple_of, terms)) for terms in one["terms"]))
+        if "terms" in one
+        else _simple_of(one)
         for one in stored
     )
+
+
+def _simple_of(one: Mapping[str, Any]) -> Simple:
+    if "levels" in one:
+        return Levels(one["name"], tuple(one["levels"]))
+    return Polynomial(one["name"], one["middle"], one["half"], tuple(one["means"]), one["attributes"])
+
+
+def title_of(terms: Terms) -> str:
+    """Terms in words: month, time; or month, time and the mean in each run alone."""
+    if terms and isinstance(within := terms[0], Within):
+        inside = ", ".join(term.name for term in within.terms[0])
+        return f"{inside} and the mean in each {within.name} alone".removeprefix(" and ")
+    return ", ".join(term.name for term in terms)
+
+
+def columns_behind(terms: Terms, matrix: F64, first: int) -> F64:
+    """Numbers of samples, (n, q), that as covariates fit what the regressors of terms from number `first` on do.
+
+    Parameters
+    ----------
+    matrix : the regressors of the samples, (n, p)
+    first : number of a term; in each group, where terms are of groups
+    """
+    if not isinstance(within := terms[0], Within):
+        return matrix[:, sum(len(term.names) for term in terms[:first]) :]
+    blocks, start = [], 0
+    for inside in within.terms:  # those of other groups are 0, so that those of all groups lie in the same columns
+        before, behind = (sum(len(term.names) for term in part) for part in (inside[:first], inside[first:]))
+        start += 1 + before
+        blocks.append(matrix[:, start : start + behind])
+        start += behind
+    found = np.zeros((len(matrix), max(block.shape[1] for block in blocks)))
+    for block in blocks:
+        found[:, : block.shape[1]] += block
+    return found
+
+
+def levels_behind(within: Within, matrix: F64) -> NDArray[Any]:
+    """The name of the group of each sample, (n,), from the regressors."""
+    firsts = np.cumsum([0] + [1 + sum(len(term.names) for term in inside) for inside in within.terms])[:-1]
+    names: NDArray[Any] = np.array(within.levels)[matrix[:, firsts].argmax(axis=1)]
+    return names
 
 
 def matrix_of(terms: Terms, columns: Sequence[Column]) -> F64:
@@ -140,7 +297,7 @@ class Design:
     @classmethod
     def of(cls, columns: Sequence[Column]) -> Self:
         """The regressors that columns make."""
-        terms = tuple(Polynomial.of(one) if one.values.dtype.kind in "biuf" else Levels.of(one) for one in columns)
+        terms = tuple(_term_of(one) if one.inside is None else Within.of(one) for one in columns)
         return cls(terms, matrix_of(terms, columns))
 
     @property
@@ -160,25 +317,41 @@ class Design:
         The fit is the mean plus Z B. The coefficients of groups, each times its share of the samples, sum to 0: they are what a
         group differs by. If regressors depend on each other, coefficients are the smallest that give the fit.
         """
-        n, p = self.matrix.shape
-        try:
-            basis = np.asarray(LessCovariates(self.matrix).basis, np.float64)
-        except ConfigError as cause:
+        if isinstance(within := self.terms[0], Within):
+            return within.regression(self.matrix)
+        found = _regression_of(self.terms, self.matrix)
+        if found is None:
+            n, p = self.matrix.shape
             raise ConfigError(
-                f"{KEY}: {', '.join(term.name for term in self.terms)} fit all {n} samples exactly, with {min(n, p + 1)} parameters, the "
+                f"{KEY}: {title_of(self.terms)} fit all {n} samples exactly, with {min(n, p + 1)} parameters, the "
                 "constant included, and nothing is left",
                 "Take fewer (a season in place of a day of the year, a smaller degree), or more samples.",
                 KEY,
-            ) from cause
-        means = self.matrix.mean(axis=0)
-        found = np.linalg.lstsq(self.matrix - means, basis[:, 1:], rcond=max(n, p) * EPS)[0]
-        start = 0
-        for term in self.terms:
-            of_term = slice(start, start + len(term.names))
-            if isinstance(term, Levels):
-                found[of_term] -= means[of_term] @ found[of_term]
-            start = of_term.stop
-        return Regression(basis, found)
+            )
+        return found
+
+
+def _regression_of(terms: Sequence[Term], matrix: F64) -> Regression | None:
+    """The regression on terms and a constant; None where they fit all samples exactly.
+
+    Parameters
+    ----------
+    matrix : the regressors of the samples, (n, p)
+    """
+    n, p = matrix.shape
+    try:
+        basis = np.asarray(LessCovariates(matrix).basis, np.float64)
+    except ConfigError:
+        return None
+    means = matrix.mean(axis=0)
+    found = np.linalg.lstsq(matrix - means, basis[:, 1:], rcond=max(n, p) * EPS)[0]
+    start = 0
+    for term in terms:
+        of_term = slice(start, start + len(term.names))
+        if isinstance(term, Levels):
+            found[of_term] -= means[of_term] @ found[of_term]
+        start = of_term.stop
+    return Regression(basis, found)
 
 
 def _of_another_kind(name: str, found: str, expected: str) -> InputError:

@@ -237,14 +237,14 @@ class Analysis(Draws):
         scores = found[0] if len(dims) == 2 else np.stack(found)
         return labelled("rest").dataset_from({"scores": (dims, scores, {})}, coordinates)["scores"]
 
-    def transform(self, X: Any, covariates: Any = None) -> Any:
+    def transform(self, X: Any, covariates: Any = None, by: Any = None) -> Any:
         """Scores of new samples, as by `rest`: one read of them, and of the data beside them, unless `components` has been called.
 
         Parameters
         ----------
         X : as for `dpca.PCA.transform`: an array, DataArray, Dataset or dict by group of features; or `dpca.config.inputs.Input`. Dates,
             where operators go by them, are those of the DataArray
-        covariates : of the new samples, where the run has regressed some out (`preprocess.regress_out`), as for `dpca.PCA.transform`
+        covariates, by : of the new samples, where the run has regressed some out (`preprocess.regress_out`), as for `dpca.PCA.transform`
 
         Returns
         -------
@@ -264,7 +264,7 @@ class Analysis(Draws):
         found = []
         for side, rows, answer in sides:
             made = replace(self._made[0], side=side) if self._made else None
-            scores = scores_on(self._opened, answer, made, groups, covariates)
+            scores = scores_on(self._opened, answer, made, groups, covariates, by)
             found.append(projection.projected(rows, answer.its_maps.coefficients, scores, others))
         given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
         if given is None:

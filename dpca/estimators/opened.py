@@ -28,7 +28,7 @@ from dpca.methods.applying import ScoredSamples
 from dpca.methods.decomposition import guarded
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import Absent, ByComponents
-from dpca.methods.regressed import asked_of, columns_in, regressors_of
+from dpca.methods.regressed import regressors_in
 from dpca.methods.stages import Stages
 from dpca.methods.training import cross, plan_cross
 from dpca.planning.runplan import HeldArray, MapColumns, Workers
@@ -184,14 +184,14 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[HeldArray]) 
 
 
 def scores_on(
-    opened: Opened, answer: Answer, made: Made | None, groups: Groups, covariates: Any = None
+    opened: Opened, answer: Answer, made: Made | None, groups: Groups, covariates: Any = None, by: Any = None
 ) -> NDArray[np.float64]:
     """X_c W of new samples, (m, k): by their products with the data, in one read of both, or by maps, if there are any.
 
     Parameters
     ----------
     groups : the new samples, by group of features
-    covariates : of them, where a run has regressed some out
+    covariates, by : of them, as for `dpca.PCA.transform`, where a run has regressed some out
     """
     kept = opened.kept
     coefficients, weighting = answer.its_maps.coefficients, answer.its_maps.weighting
@@ -200,7 +200,7 @@ def scores_on(
     scores = np.zeros((groups[0].n_samples, coefficients.shape[1]))
     with in_python(), opened.connected() as executor:
         workers, runner = opened.workers(executor), Runner(executor, Progress())
-        regressors = [_regressors(part, groups, covariates) for part in kept.parts]
+        regressors = [regressors_in(part.result, groups, covariates, by) for part in kept.parts]
         missing = Absent(len(scores))
         if made is not None:
             for part, new, own, factor in zip(kept.parts, groups, regressors, factors, strict=True):
@@ -239,14 +239,6 @@ def _of_those_with_values(scores: NDArray[np.float64], missing: Absent, kept: So
     scores[missing.everywhere] = np.nan
     say_of_new_samples(missing, kept.parts[0].result.rules.missing)
     return scores
-
-
-def _regressors(part: FittedPart, groups: Groups, covariates: Any) -> NDArray[np.float64] | None:
-    """Regressors of new samples that the run of a part has regressed out, (m, p)."""
-    asked = asked_of(part.result)
-    names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
-    given = None if covariates is None else columns_in(covariates, groups[0].n_samples, names)
-    return regressors_of(part.result, groups, given)
 
 
 def _by_components(

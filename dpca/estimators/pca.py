@@ -17,7 +17,7 @@ from dpca.config.given import ARRAY
 from dpca.config.model import Model
 from dpca.config.requested import model_of
 from dpca.config.schema import BlockKrylov, Config
-from dpca.derived.regressors import Design, terms_of
+from dpca.derived.regressors import Design, Within, columns_behind, levels_behind, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.annotated import Annotated, check_plain, is_annotated
 from dpca.estimators.base import Streaming, in_python, say_of_new_samples
@@ -28,7 +28,7 @@ from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.record import unscaled
-from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
+from dpca.methods.regressed import asked_of, columns_in, design_of, labels_in, regressors_in
 from dpca.numerics.certificate import caveats_of_rotation, not_converged
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import RELIABLE, SMALLEST
@@ -81,7 +81,9 @@ class PCA(Streaming):
         {"seasonal_cycle": "season", "month", "day_of_year" or "hour", by the dates of X, a DataArray; "trend": degree of a
         polynomial in its coordinate along the samples; "covariates": an array (n_samples,) or (n_samples, q), or numbers and
         text by name, such as a DataFrame}, any of them. Text and pandas.Categorical are categories, also if each value is a
-        number. `transform` subtracts the same fit. A missing value is replaced by the fit to the others. It keeps samples (see
+        number. "by": the name of a coordinate along the samples of X, such as "run" or "member", or a label for each sample, (n_samples,):
+        the mean and each of these are then fitted in each group alone, and "by" alone subtracts the mean of each group.
+        `transform` subtracts the same fit. A missing value is replaced by the fit to the others. It keeps samples (see
         svd_solver), also where they are more than the features.
     scale : "none", "std", "pareto" or "range", or for dosages of alleles {"binomial": "plink2"}, "smartpca" or "snprelate", default "none"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
@@ -290,12 +292,14 @@ class PCA(Streaming):
             return self.transform(X)
         return self._labelled(X, self._precise(scores, ()), "scores")
 
-    def transform(self, X: Any, covariates: Any = None) -> Any:
+    def transform(self, X: Any, covariates: Any = None, by: Any = None) -> Any:
         """Scores of new samples, (n_samples, n_components): one read of them. With `rotation`, rotated scores.
 
         Parameters
         ----------
         covariates : those of the new samples, if `regress_out` has any, in the same columns
+        by : label of the group of each new sample, (n_samples,), where "by" of `regress_out` is labels; where it is the name of a
+            coordinate, X has it
 
         Returns
         -------
@@ -306,17 +310,17 @@ class PCA(Streaming):
         Raises
         ------
         InputError
-            When X has other features than the fit, or a date or covariates that `regress_out` needs are not there.
+            When X has other features than the fit, or a date, covariates or groups that `regress_out` needs are not there.
         """
         check_is_fitted(self)
         sources = self._sources_of(X, reset=False)
-        scores, _, missing = self._projected(sources, covariates)
+        scores, _, missing = self._projected(sources, covariates, by)
         scores[missing.everywhere] = np.nan
         scores = scores / self._whitening if self.whiten else scores
         scores = scores if self._to_rotated is None else scores @ self._to_rotated
         return self._labelled(X, self._precise(scores, (one.layout.dtype for one in sources.values())), "scores")
 
-    def score_samples(self, X: Any, covariates: Any = None) -> Any:
+    def score_samples(self, X: Any, covariates: Any = None, by: Any = None) -> Any:
         """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
 
         NaN for a sample so far away that rounding of its square leaves less than two digits, and for one without any value.
@@ -336,7 +340,7 @@ class PCA(Streaming):
                 f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
                 "Keep fewer components, so that the others' variance is the noise.",
             )
-        scores, squares, missing = self._projected(self._sources_of(X, reset=False), covariates)
+        scores, squares, missing = self._projected(self._sources_of(X, reset=False), covariates, by)
         # Stored components are orthonormal to the digits of their dtype, and what is outside may be much less than the rest.
         inside = np.einsum("nk,nk->n", scores, np.linalg.lstsq(self._overlap(), scores.T, rcond=None)[0].T)
         squared = scores**2
@@ -347,9 +351,9 @@ class PCA(Streaming):
         likelihood[missing.everywhere] = np.nan
         return self._labelled(X, likelihood, "log_likelihood")
 
-    def score(self, X: Any, y: Any = None, covariates: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, covariates: Any = None, by: Any = None) -> float:
         """Mean log-likelihood of the samples under probabilistic PCA (`score_samples`)."""
-        return float(self.score_samples(X, covariates).mean())
+        return float(self.score_samples(X, covariates, by).mean())
 
     def get_covariance(self) -> NDArray[np.float64]:
         """Covariance of the model, W diag(lambda - P) W' + P I, (d, d); for few features.
@@ -430,7 +434,7 @@ class PCA(Streaming):
         return covariance
 
     def _projected(
-        self, sources: Mapping[str, Source], covariates: Any = None
+        self, sources: Mapping[str, Source], covariates: Any = None, by: Any = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], Absent]:
         """Scores, not whitened, squared distances from the mean, and what is missing, of new samples."""
         with in_python(), on_client(self.client) as executor:
@@ -443,10 +447,7 @@ class PCA(Streaming):
                 check_coordinates(one, group.source, group.samples_axis)
             check_same_samples(groups)
             n = groups[0].n_samples
-            asked = asked_of(self._result)
-            names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
-            given = None if covariates is None else columns_in(covariates, n, names)
-            regressors = regressors_of(self._result, groups, given)
+            regressors = regressors_in(self._result, groups, covariates, by)
             scores, squares, missing = np.zeros((n, self.n_components_)), np.zeros(n), Absent(n)
             for one, group in zip(self._result.each, groups, strict=True):
                 part, distances = self._part_of(one, group, executor, regressors, missing)
@@ -623,10 +624,11 @@ class PCA(Streaming):
         asked = config.preprocess.regress_out
         if asked is None or self.regress_out is None:
             return None
-        given = self.regress_out.get("covariates")
-        columns = [] if given is None else columns_in(given, groups[0].n_samples)
+        given, by, n = self.regress_out.get("covariates"), self.regress_out.get("by"), groups[0].n_samples
+        columns = [] if given is None else columns_in(given, n)
         self._covariates = {"uri": "covariates", "columns": [one.name for one in columns]} if columns else None
-        return design_of(asked.model_copy(update={"covariates": None}), groups, columns)
+        labels = None if by is None or isinstance(by, str) else labels_in(by, n)
+        return design_of(asked.model_copy(update={"covariates": None}), groups, columns, labels)
 
     def _weighed(
         self, sources: dict[str, Source], sample_weight: Any
@@ -658,8 +660,9 @@ class PCA(Streaming):
     def _asked(self) -> dict[str, dict[str, Any]]:
         asked = super()._asked()
         regressed: Any = self.regress_out
-        if isinstance(regressed, Mapping) and regressed.get("covariates") is not None:
-            regressed = {**regressed, "covariates": ARRAY}
+        if isinstance(regressed, Mapping):  # None, and text that names a coordinate, stay as they are
+            held = [key for key in ("covariates", "by") if not isinstance(regressed.get(key), str | None)]
+            regressed = {**regressed, **dict.fromkeys(held, ARRAY)}
         asked["preprocess"] |= {
             "regress_out": regressed,
             "block_scaling": self.block_scaling,
@@ -700,12 +703,13 @@ class PCA(Streaming):
         estimator.rotation = result.manifest["config"]["model"].get("rotation")
         if (regressed := asked_of(result)) is not None:
             estimator.regress_out = regressed.model_dump(exclude_none=True)
+            terms, matrix = terms_of(result.manifest["regressors"]), result.regressors
+            assert matrix is not None
             if regressed.covariates is not None:  # the regressors that they made give the same fit
-                n_of_time = len(estimator.regress_out) - 1
-                terms = terms_of(result.manifest["regressors"])
-                first = sum(len(term.names) for term in terms[:n_of_time])
-                assert result.regressors is not None
-                estimator.regress_out["covariates"] = result.regressors[:, first:]
+                n_of_time = sum(one is not None for one in (regressed.seasonal_cycle, regressed.trend))
+                estimator.regress_out["covariates"] = columns_behind(terms, matrix, n_of_time)
+            if isinstance(terms[0], Within) and not isinstance(regressed.by, str):
+                estimator.regress_out["by"] = levels_behind(terms[0], matrix)
         estimator._adopt(result, in_memory=False)
         for one in result.each:
             _ = one.fitted  # an error if the result has no components

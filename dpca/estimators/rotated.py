@@ -36,7 +36,7 @@ class Analysed(Protocol):
     def kind(self) -> str: ...
     def __getattr__(self, name: str) -> Any: ...
     def components(self) -> Any: ...
-    def transform(self, X: Any, covariates: Any = None) -> Any: ...
+    def transform(self, X: Any, covariates: Any = None, by: Any = None) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +98,9 @@ class Rotated:
             found[name] = (array.dims, array.values)
         return found
 
-    def transform(self, X: Any, covariates: Any = None) -> Any:
+    def transform(self, X: Any, covariates: Any = None, by: Any = None) -> Any:
         """Rotated scores of new samples, (n_samples, rotated components), as `Analysis.transform` gives scores."""
-        scores, turn = self._analysis.transform(X, covariates), self._rotation.to_scores()
+        scores, turn = self._analysis.transform(X, covariates, by), self._rotation.to_scores()
         if is_data_array(scores):
             return _turned(scores.isel({COMPONENT: slice(len(turn))}), turn.T).transpose(..., ROTATED_COMPONENT)
         return scores[:, : len(turn)] @ turn

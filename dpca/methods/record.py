@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.inputs import ArrayFile
+from dpca.config.inputs import ArrayFile, LabelsFile
 from dpca.config.schema import Config
+from dpca.derived.regressors import title_of
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.planning.job import Job
+from dpca.settings import PREPROCESS
 from dpca.sources.cf import same_units
 from dpca.sources.groups import Groups, named
-from dpca.sources.regressors import fingerprint_of
+from dpca.sources.regressors import fingerprint_of, fingerprint_of_labels
 from dpca.store.unfinished import differences, without_place
 from dpca.system.blas import blas_libraries
 from dpca.system.machine import Peak
@@ -60,6 +62,8 @@ def fields_of(config: Config) -> dict[str, Any]:
     regressed = config.preprocess.regress_out
     if regressed is not None and regressed.covariates is not None:
         found["covariates"] = without_place(fingerprint_of(regressed.covariates.uri, regressed.covariates.array))
+    if regressed is not None and isinstance(regressed.by, LabelsFile):
+        found["by"] = fingerprint_of_labels(regressed.by.at(PREPROCESS.regress_out.by.key))
     return found
 
 
@@ -168,7 +172,7 @@ def notes_of(job: Job, found: Decomposition) -> list[str]:
     if design is not None:
         n, q = len(design.matrix), design.regression.n_parameters
         notes.append(
-            f"{', '.join(term.name for term in design.terms)} regressed out: {q} parameters, the mean included, were fitted to "
+            f"{title_of(design.terms)} regressed out: {q} parameters, the mean included, were fitted to "
             f"{n:,} samples; variances are still divided by n - ddof (model.ddof: {q} takes them all off)"
         )
     notes.extend(unscaled(job))

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.inputs import Covariates
+from dpca.config.inputs import Covariates, LabelsFile
 from dpca.config.schema import RegressOut
-from dpca.derived.regressors import KEY, Column, Design, Levels, matrix_of, terms_of
+from dpca.derived.regressors import KEY, Column, Design, Levels, Polynomial, Within, matrix_of, terms_of
 from dpca.errors import InputError
 from dpca.sources.groups import FeatureGroup, has_names
-from dpca.sources.regressors import covariates_of, cycle_of, times_of, trend_of
+from dpca.sources.labels import labels_of
+from dpca.sources.regressors import covariates_of, cycle_of, grouped_by, names_of_groups, times_of, trend_of
 from dpca.store.results import Result
 from dpca.types import F64
 
+GROUP = "group"
+"""Name of groups of samples whose labels have none."""
 
-def design_of(asked: RegressOut | None, groups: Sequence[FeatureGroup], given: Sequence[Column] = ()) -> Design | None:
-    """The regressors of the samples that inputs share; None for none. Reads coordinates and covariates.
+
+def design_of(
+    asked: RegressOut | None, groups: Sequence[FeatureGroup], given: Sequence[Column] = (), by: Column | None = None
+) -> Design | None:
+    """The regressors of the samples that inputs share; None for none. Reads coordinates, covariates and labels.
 
     Parameters
     ----------
     given : covariates in memory, instead of a file
+    by : labels in memory, instead of a file
     """
     if asked is None:
         return None
@@ -31,27 +39,41 @@ def design_of(asked: RegressOut | None, groups: Sequence[FeatureGroup], given: S
     if asked.covariates is not None:
         where = asked.covariates
         columns += _covariates(where, groups, where.columns, where.categorical or (), KEY.covariates.key)
-    return Design.of(columns)
+    if by is None and asked.by is not None:
+        by = _groups(asked.by, groups, KEY.by.key)
+    return Design.of(columns if by is None else [replace(by, inside=tuple(columns))])
 
 
 def regressors_of(
-    fit: Result, groups: Sequence[FeatureGroup], given: Covariates | Sequence[Column] | None
+    fit: Result,
+    groups: Sequence[FeatureGroup],
+    given: Covariates | Sequence[Column] | None,
+    by: LabelsFile | Column | None = None,
 ) -> F64 | None:
     """The regressors of new samples, (m, p), as a fit defines them; None where it subtracts no regression.
 
     Parameters
     ----------
     given : covariates of the new samples, or where they are, if the fit has any
+    by : labels of their groups, or where they are, if the fit is of groups; a coordinate need not be given
     """
     asked, key = asked_of(fit), "covariates"
+    if by is not None and (asked is None or asked.by is None):
+        raise InputError(
+            f"{fit.name}: was fitted without groups of samples, but new samples are given labels of some",
+            "Leave by out.",
+            "by",
+        )
     if given is not None and (asked is None or asked.covariates is None):
         raise InputError(
             f"{fit.name}: was fitted without covariates, but new samples are given some", "Leave covariates out.", key
         )
     if asked is None:
         return None
-    terms = terms_of(fit.manifest["regressors"])
-    into = next((term.attributes for term in terms if not isinstance(term, Levels)), None) if asked.trend else None
+    stored = terms_of(fit.manifest["regressors"])
+    within = stored[0] if isinstance(stored[0], Within) else None
+    terms = stored if within is None else within.terms[0]  # the columns are those of each group
+    into = next((term.attributes for term in terms if isinstance(term, Polynomial)), None) if asked.trend else None
     columns = _of_time(asked, groups, into)
     if asked.covariates is not None:
         names = asked.covariates.columns
@@ -71,6 +93,15 @@ def regressors_of(
             )
         else:
             columns += given
+    if within is not None:
+        assert asked.by is not None
+        if by is None and not isinstance(asked.by, str):
+            raise InputError(
+                f"{fit.name}: was fitted in each {within.name} alone, and labels of the new samples are not given",
+                "Name them in a YAML file of the new samples: uri, and by: {uri: PATH}; in Python pass by to transform.",
+                "by",
+            )
+        by = by if isinstance(by, Column) else _groups(by or asked.by, groups, "by" if by else KEY.by.key)
     if len(columns) != len(terms):
         raise InputError(
             f"{fit.name}: was fitted with {', '.join(term.name for term in terms)}, but new samples have "
@@ -78,7 +109,34 @@ def regressors_of(
             "Give as many columns of covariates, in the order of the fit.",
             key,
         )
-    return matrix_of(terms, columns)
+    if within is None:
+        return matrix_of(terms, columns)
+    assert isinstance(by, Column)
+    return within.of_samples(replace(by, inside=tuple(columns)))
+
+
+def regressors_in(fit: Result, groups: Sequence[FeatureGroup], covariates: Any, by: Any) -> F64 | None:
+    """The regressors of new samples by `regressors_of`, of covariates (`columns_in`) and labels (`labels_in`) in memory; None for none."""
+    asked, n = asked_of(fit), groups[0].n_samples
+    names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
+    given = None if covariates is None else columns_in(covariates, n, names)
+    return regressors_of(fit, groups, given, None if by is None else labels_in(by, n))
+
+
+def labels_in(given: Any, n_samples: int) -> Column:
+    """Labels of groups of samples in memory as a column, of text; numbers count as their text.
+
+    Parameters
+    ----------
+    given : (n,), numbers or text; a Series or a DataArray gives its name
+    """
+    key, name = KEY.by.key, getattr(given, "name", None)
+    labels = _of_type(str(KEY.by), given)
+    if labels.shape != (n_samples,):
+        raise InputError(
+            f"{KEY.by} has shape {labels.shape}, but X has {n_samples} samples", "Give a label for each sample.", key
+        )
+    return Column(GROUP if name is None else str(name), names_of_groups(labels, str(KEY.by), key))
 
 
 def columns_in(given: Any, n_samples: int, names: Sequence[str] | None = None) -> list[Column]:
@@ -91,7 +149,7 @@ def columns_in(given: Any, n_samples: int, names: Sequence[str] | None = None) -
     names : of those to take, in this order, where they have names; None for all
     """
     if hasattr(given, "items"):
-        arrays = {str(name): _of_type(str(name), values) for name, values in given.items()}
+        arrays = {str(name): _of_type(f"covariates: {name}", values) for name, values in given.items()}
         absent = [name for name in names or arrays if name not in arrays]
         if absent:
             raise InputError(
@@ -125,7 +183,7 @@ def _of_type(name: str, values: Any) -> NDArray[Any]:
         lacking = next((number for number, one in enumerate(found.ravel()) if _is_missing(one)), None)
         if lacking is not None:
             raise InputError(
-                f"covariates: {name} is missing ({found.ravel()[lacking]!r}) of sample {lacking}",
+                f"{name} is missing ({found.ravel()[lacking]!r}) of sample {lacking}",
                 "Give a value for each sample, or leave out those without one.",
             )
         found = np.array(found.tolist())
@@ -160,6 +218,20 @@ def _of_time(asked: RegressOut, groups: Sequence[FeatureGroup], into: Mapping[st
     return columns
 
 
+def _groups(by: str | LabelsFile, groups: Sequence[FeatureGroup], key: str) -> Column:
+    """The groups of samples, by a coordinate of this name, or by labels in a file."""
+    if isinstance(by, str):
+        return Column(by, grouped_by(groups, by, key))
+    place, group = by.at(key), _to_match(groups, by.key)
+    labels = labels_of(group.source, group.samples_axis, place, by.key)
+    return Column(by.column or GROUP, names_of_groups(labels, place.shown, key))
+
+
+def _to_match(groups: Sequence[FeatureGroup], key: str | None) -> FeatureGroup:
+    """The input whose samples find their rows in a table, by their names if these are in its column `key`."""
+    return next((group for group in groups if key is not None and has_names(group)), groups[0])
+
+
 def _covariates(
     given: Covariates,
     groups: Sequence[FeatureGroup],
@@ -168,6 +240,6 @@ def _covariates(
     key: str,
 ) -> list[Column]:
     """The columns of these names of a file; samples are found by the names of an input that has any."""
-    named = [group for group in groups if given.key is not None and has_names(group)]
-    found = covariates_of((named or list(groups))[0], given.uri, given.array, names, given.key, key, categorical)
+    group = _to_match(groups, given.key)
+    found = covariates_of(group, given.uri, given.array, names, given.key, key, categorical)
     return [Column(name, values) for name, values in found]

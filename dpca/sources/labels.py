@@ -68,7 +68,7 @@ def labels_of(source: Source, axis: int, place: Place, ids: str | None = None) -
     """
     if ids is None:
         n_stored = source.layout.n_stored or source.layout.shape[axis]
-        labels = read_labels(place.uri, place.array, n_stored, column=place.column)
+        labels = read_labels(place.uri, place.array, n_stored, column=place.column, key=place.key)
         return labels if source.chosen is None else labels[source.chosen]
     if place.column is None:
         raise InputError(

@@ -7,14 +7,16 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
-from dpca.settings import INPUT, Setting
+from dpca.settings import INPUT, Setting, either
 from dpca.sources import calendars, open_source
+from dpca.sources.calendars import as_names
 from dpca.sources.columns import DELIMITERS
 from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import FeatureGroup, has_names
@@ -121,6 +123,55 @@ def trend_of(times: Times, key: str, into: Mapping[str, Any] | None = None) -> t
     return np.asarray(convert(times.numbers), np.float64), into
 
 
+def grouped_by(groups: Sequence[FeatureGroup], by: str, key: str) -> NDArray[Any]:
+    """The group that each sample is in, as text, (n,), by a coordinate along the samples that is no index, of the first input that has it.
+
+    Parameters
+    ----------
+    by : its name
+    key : of the configuration, which names it
+    """
+    known = list[str]()
+    for group in groups:
+        with group.source.open() as reader:
+            for one in reader.auxiliaries():
+                if one.axes == (group.samples_axis,):
+                    if one.coordinate.name == by:
+                        values = np.asarray(one.coordinate.values[...])
+                        return names_of_groups(values, f"{group.layout.name}: {by}", key, one.coordinate.attributes)
+                    known.append(one.coordinate.name)
+    has = (
+        f"those beside their index are {', '.join(dict.fromkeys(known))}"
+        if known
+        else "they have none beside their index"
+    )
+    raise InputError(
+        f"{groups[0].layout.name}: {Setting(key)} is {by!r}, but the samples have no coordinate of that name: {has}",
+        "Name one of these, or give " + either("labels in a file: {uri: PATH}.", "a label for each sample."),
+        key,
+    )
+
+
+def names_of_groups(
+    labels: NDArray[Any], name: str, key: str, attributes: Mapping[str, Any] = MappingProxyType({})
+) -> NDArray[Any]:
+    """Labels as text, (n,): dates where attributes say so, and whole numbers without a point.
+
+    Parameters
+    ----------
+    name : of the labels, in errors
+    key : of the configuration
+    """
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        first = int(np.argmax(~np.isfinite(labels)))
+        raise InputError(
+            f"{name} is {labels[first]} of sample {first}, which tells no group",
+            f"Give each sample a group, or leave samples without one out with {INPUT.samples}.",
+            key,
+        )
+    return np.array(as_names(labels, attributes), str)
+
+
 def covariates_of(
     group: FeatureGroup,
     uri: str,
@@ -191,6 +242,14 @@ def _of_array(group: FeatureGroup, uri: str, array: str | None, key: str) -> lis
     if group.source.chosen is not None and len(values) == n:
         values = values[group.source.chosen]
     return [(f"covariate {number}", one) for number, one in enumerate(values.T)]
+
+
+def fingerprint_of_labels(place: Place) -> dict[str, Any]:
+    """Fingerprint that tells labels of samples from others."""
+    if place.column is not None:
+        return fingerprint_of(place.uri, None)
+    names = "\0".join(map(str, np.asarray(open_values(place)[...]).tolist()))
+    return {"sha256": hashlib.sha256(names.encode()).hexdigest()}
 
 
 def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:

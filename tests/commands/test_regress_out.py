@@ -127,7 +127,7 @@ def test_new_samples_lose_the_fit_of_the_old_ones_and_the_old_ones_get_theirs_ba
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("{}", "preprocess.regress_out is empty, but one of seasonal_cycle, trend and covariates is needed"),
+        ("{}", "preprocess.regress_out is empty, but one of seasonal_cycle, trend, covariates and by is needed"),
         ("{seasonal_cycle: week}", "preprocess.regress_out.seasonal_cycle is 'week', but"),
         ("{trend: 0}", "preprocess.regress_out.trend is 0, but an integer of 1 or more"),
         ("{trend: 59}", "a polynomial of degree 59 in time fits all 60 distinct values of 60 samples"),
@@ -444,3 +444,168 @@ def test_a_categorical_column_of_anndata_is_categories_and_no_codes(suffix):
     Path("new.yaml").write_text(f"uri: new.{suffix}\ncovariates: {{uri: new.{suffix}, array: obs/batch}}\n")
     assert dpca("transform", "r", "new.yaml", "--out", "s.zarr") == 0
     np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[:], found["scores"][:5], atol=1e-9)
+
+
+RUNS = np.array(["one", "two", "three"])[np.random.default_rng(8).integers(0, 3, N + NEW)]
+SECONDS = np.array([np.count_nonzero(RUNS[:number] == name) for number, name in enumerate(RUNS)], float) + 1e6
+"""Times that begin anew in each run."""
+
+
+def within_runs(x, *columns, old=slice(0, N)):
+    """Samples less the fit of a constant and of columns in each run, which is of the old samples."""
+    x = x.reshape(len(x), -1).copy()
+    for name in np.unique(RUNS):
+        own = name == RUNS
+        z = np.column_stack([np.ones(own.sum()), *(column[own] - column.mean() for column in columns)])
+        fitted = np.flatnonzero(own[old])
+        x[own] -= z @ np.linalg.lstsq(z[: len(fitted)], x[fitted], rcond=None)[0]
+    return x
+
+
+def of_runs(path, which):
+    group = zarr.create_group(path, overwrite=True)
+    one = group.create_array("bold", data=VALUES[which], chunks=(20, 2, 5), dimension_names=("time", "lat", "lon"))
+    one.attrs["coordinates"] = "run"
+    group.create_array("time", data=SECONDS[which], dimension_names=("time",))
+    runs = group.create_array("run", shape=RUNS[which].shape, dtype="U5", dimension_names=("time",))
+    runs[...] = RUNS[which]
+
+
+IN_RUNS = """
+input: {uri: runs.zarr, array: bold, samples_axis: time}
+preprocess: {regress_out: {trend: 1, by: run}}
+model: {n_components: 3, precision: double}
+output: {path: r, report: false}
+"""
+
+
+def given_runs():
+    of_runs("runs.zarr", slice(0, N))
+    Path("c.yaml").write_text(IN_RUNS)
+    with open("runs.csv", "w", newline="") as file:
+        rows = [["day", "run", "age"], *([number, RUNS[number], AGES[number]] for number in range(N))]
+        csv.writer(file).writerows(rows)
+
+
+def test_each_run_loses_a_trend_of_its_own(capsys):
+    made(given_runs)
+    assert dpca("run", "c.yaml") == 0
+    said = (
+        "time and the mean in each run alone regressed out: 6 parameters, the mean included, were fitted to 60 samples"
+    )
+    assert said in capsys.readouterr().err
+    expected = within_runs(VALUES, SECONDS)
+    result = open_result("r")
+    s = np.linalg.svd(expected[:N], compute_uv=False)[:3]
+    np.testing.assert_allclose(result.arrays["singular_values"][...], s, rtol=1e-10)
+    arrays = xr.open_zarr("r/result.zarr").load()
+    left = VALUES[:N] - arrays["mean"].values - np.tensordot(arrays.regressors, arrays.regression, 1)
+    np.testing.assert_allclose(left.reshape(N, -1), expected[:N], atol=1e-9)
+    names = [f"run {name}{more}" for name in ("one", "three", "two") for more in ("", ": time")]
+    assert arrays.regressor.values.tolist() == names
+    of_runs("new.zarr", slice(N, N + NEW))
+    Path("n.yaml").write_text("{uri: new.zarr, array: bold, samples_axis: time}")
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 0
+    scores = expected[N:] @ arrays.components.values.reshape(3, -1).T
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], scores, atol=1e-8)
+    # The same runs, from a table that samples are found in, are the same groups.
+    other = ("--set", "preprocess.regress_out.by={uri: runs.csv, column: run}", "--set", "output.path=t")
+    assert dpca("run", "c.yaml", *other) == 0
+    assert bits("t") == bits("r")
+    assert dpca("transform", "t", "n.yaml", "--out", "u.zarr") == 2
+    assert "was fitted in each run alone, and labels of the new samples are not given" in capsys.readouterr().err
+    Path("new.csv").write_text("\n".join(["run", *RUNS[N:]]))
+    Path("m.yaml").write_text("{uri: new.zarr, array: bold, samples_axis: time, by: {uri: new.csv, column: run}}")
+    for result, file in (("t", "m.yaml"), ("r", "m.yaml")):
+        assert dpca("transform", result, file, "--out", "u.zarr", "--overwrite") == 0
+        np.testing.assert_allclose(zarr.open_array("u.zarr/scores")[...], scores, atol=1e-8)
+    # Labels that changed are of another run, and of another Gram matrix.
+    kept = Path("runs.csv").read_text()
+    Path("runs.csv").write_text(kept.replace("two", "one"))
+    capsys.readouterr()
+    assert dpca("run", "c.yaml", *other, "--resume") == 2
+    assert "preprocess.fields.by" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            "{by: session}",
+            "preprocess.regress_out.by is 'session', but the samples have no coordinate of that name: those beside",
+        ),
+        ("{by: time}", "preprocess.regress_out.by is 'time', but the samples have no coordinate of that name"),
+        (
+            "{by: 3}",
+            "preprocess.regress_out.by is 3, but the name of a coordinate of samples, such as run, or labels {uri: PATH}",
+        ),
+        ("{by: {uri: runs.csv}}", "runs.csv"),
+        ("{by: {uri: runs.csv, column: rum}}", "has no column 'rum'"),
+        ("{by: {uri: short.txt}}", "short.txt: holds labels of shape (59,), but there are 60 samples"),
+        ("{by: {uri: nan.npy}}", "nan.npy: the label of number 4 of the samples is NaN"),
+        ("{by: {uri: runs.csv, column: day}}", "preprocess.regress_out: the mean fit the only sample of day 0 exactly"),
+    ],
+)
+def test_groups_of_samples_that_there_are_none_of(capsys, keys, message):
+    made(given_runs)
+    Path("short.txt").write_text("\n".join(RUNS[: N - 1]))
+    np.save("nan.npy", np.where(np.arange(N) == 4, np.nan, 1.0))
+    assert dpca("run", "c.yaml", "--set", f"preprocess.regress_out={keys}") == 2
+    assert message in capsys.readouterr().err
+    assert not Path("r").exists()
+
+
+def test_labels_of_new_samples_are_for_fits_of_groups(config, capsys):
+    assert dpca("run", config, "--set", "input.by={uri: people.csv, column: site}") == 2
+    assert "input.by is for new samples alone" in capsys.readouterr().err
+    assert dpca("run", config, "--set", "preprocess.regress_out={trend: 1}") == 0
+    Path("n.yaml").write_text("{uri: x.zarr, array: t2m, samples_axis: time, by: {uri: people.csv, column: site}}")
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 2
+    assert "was fitted without groups of samples, but new samples are given labels" in capsys.readouterr().err
+
+
+def test_groups_in_python():
+    x = xr.DataArray(VALUES, dims=("time", "lat", "lon"), coords={"time": SECONDS, "run": ("time", RUNS)})
+    old, few = x[:N], x[[N, 3, N + 2]]
+    expected = np.linalg.svd(within_runs(VALUES, SECONDS)[:N], compute_uv=False)[:3]
+    by_name = PCA(3, regress_out={"trend": 1, "by": "run"}, samples_axis="time").fit(old)
+    np.testing.assert_allclose(by_name.singular_values_, expected, rtol=1e-9)
+    scores = by_name.transform(few).values
+    for form in (
+        np.array,
+        list,
+        pd.Categorical,
+        lambda one: pd.Series(one, name="run"),
+        lambda one: old.run[: len(one)].copy(data=one),
+    ):
+        fitted = PCA(3, regress_out={"trend": 1, "by": form(RUNS[:N])}, samples_axis="time").fit(old)
+        np.testing.assert_allclose(fitted.singular_values_, expected, rtol=1e-9)
+        np.testing.assert_allclose(fitted.transform(few, by=form(few.run.values)).values, scores, atol=1e-9)
+    for given in (
+        by_name,
+        PCA.load(by_name.save("saved")),
+        PCA.load(fitted.save("labels")),
+        pickle.loads(pickle.dumps(by_name)),
+    ):
+        by = None if isinstance(given.regress_out["by"], str) else few.run.values
+        np.testing.assert_allclose(given.transform(few, by=by).values, scores, atol=1e-8)
+        np.testing.assert_allclose(given.fit(old).singular_values_, expected, rtol=1e-9)
+    with pytest.raises(InputError, match="labels of the new samples are not given"):
+        fitted.transform(few)
+    with pytest.raises(InputError, match="run is four of sample 1, .* none of the fit's: one, three, two"):
+        fitted.transform(few, by=["one", "four", "one"])
+    with pytest.raises(InputError, match=r"regress_out.by has shape \(2,\), but X has 60 samples"):
+        PCA(3, regress_out={"by": ["a", "b"]}).fit(VALUES[:N])
+    with pytest.raises(InputError, match=r"regress_out.by is missing \(None\) of sample 1"):
+        PCA(3, regress_out={"by": ["a", None, *RUNS[2:N]]}).fit(VALUES[:N])
+    numbers = np.unique(RUNS, return_inverse=True)[1]
+    covariates = {"age": AGES[:N], "site": SITES[:N]}
+    of_numbers = PCA(3, regress_out={"covariates": covariates, "by": numbers[:N]}).fit(VALUES[:N])
+    sites = [(site == SITES).astype(float) for site in ("north", "south")]
+    expected = np.linalg.svd(within_runs(VALUES, AGES, *sites)[:N], compute_uv=False)[:3]
+    np.testing.assert_allclose(of_numbers.singular_values_, expected, rtol=1e-9)
+    again = PCA.load(of_numbers.save("numbers"))
+    new = {"covariates": {"age": AGES[N:], "site": SITES[N:]}, "by": numbers[N:].astype(float)}
+    np.testing.assert_allclose(again.transform(VALUES[N:], **new), of_numbers.transform(VALUES[N:], **new), atol=1e-9)
+    np.testing.assert_allclose(again.score(VALUES[N:], **new), of_numbers.score(VALUES[N:], **new), rtol=1e-9)
+    np.testing.assert_allclose(again.fit(VALUES[:N]).singular_values_, expected, rtol=1e-9)

@@ -1,13 +1,16 @@
 """What a regression leaves of each feature, decomposed: against least squares of each feature by itself."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.config.model import Model
-from dpca.derived.regressors import Column, Design
-from dpca.errors import ConfigError, DataError
+from dpca.derived.regressors import Column, Design, Levels, Polynomial, matrix_of, terms_of
+from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.sources import as_source
@@ -30,23 +33,27 @@ def design_of(rng, months=True, trend=0, covariates=0):
     return Design.of(columns)
 
 
-def residuals(x, design):
-    """What least squares leaves of the values that are present, 0 elsewhere; and the fit to all samples."""
-    z = np.column_stack([np.ones(len(x)), design.matrix])
-    z /= np.abs(z).max(axis=0)
+def residuals(x, parts):
+    """What least squares leaves of the values that are present, 0 elsewhere; and the fit to all samples.
+
+    Parts are samples that are fitted alone, with their regressors.
+    """
     left, fit = np.zeros(x.shape), np.full(x.shape, np.nan)
-    for j, values in enumerate(x.T):
-        here = ~np.isnan(values)
-        if here.any():
-            fit[:, j] = z @ np.linalg.lstsq(z[here], values[here], rcond=1e-12)[0]
-            left[here, j] = (values - fit[:, j])[here]
+    for own, regressors in parts:
+        z = np.column_stack([np.ones(len(own)), regressors])
+        z /= np.maximum(np.abs(z).max(axis=0), 1e-300)
+        for j, values in enumerate(x[own].T):
+            here = ~np.isnan(values)
+            if here.any():
+                fit[own, j] = z @ np.linalg.lstsq(z[here], values[here], rcond=1e-12)[0]
+                left[own[here], j] = (values - fit[own, j])[here]
     return left, fit
 
 
-def dense(x, design, rules, weights=1.0, mask=True):
+def dense(x, design, rules, weights=1.0, mask=True, parts=None):
     """X_c, the fit and the divisors, NaN for features that are left out."""
     x = np.where(np.broadcast_to(mask, x.shape[1:]), x, np.nan)
-    left, fit = residuals(x, design)
+    left, fit = residuals(x, parts or [(np.arange(len(x)), design.matrix)])
     here = ~np.isnan(x)
     variance = (left**2).sum(axis=0) / np.maximum(here.sum(axis=0) - rules.ddof, 1)
     with np.errstate(all="ignore"):
@@ -125,6 +132,124 @@ def test_what_is_left_of_each_feature_is_that_of_least_squares(d, rules, seed, d
         given_x, 3, samples_axis=along, rules=rules, weights=fields, design=design, precision="double", **how
     )
     check(found, x, design, rules, 3, **oracle)
+
+
+@given(st.lists(st.integers(8, 14), min_size=1, max_size=5), drawn_rules(), st.integers(0, 999), st.data())
+@examples(12)
+def test_what_is_left_in_each_group_is_that_of_least_squares_in_it_alone(sizes, rules, seed, data):
+    rng, n, d = np.random.default_rng(seed), sum(sizes), 30
+    rules = replace(rules, ddof=min(rules.ddof, 3))
+    runs = np.repeat([f"run {number}" for number in range(len(sizes))], sizes)
+    if data.draw(st.booleans(), "interleaved"):
+        runs = rng.permutation(runs)
+    groups = [np.flatnonzero(runs == run) for run in np.unique(runs)]
+    times = np.empty(n)
+    for own in groups:  # they begin anew in each group, far from 0
+        times[own] = 1e6 + np.arange(len(own)) * rng.choice([1, 24])
+    months, age, site = rng.choice(["01", "02"], n), rng.normal(1e3, 3, n), rng.choice(["north", "south"], n)
+    degree = data.draw(st.integers(0, 3), "trend")
+    has_months, has_covariates = data.draw(st.booleans(), "months"), data.draw(st.booleans(), "covariates")
+    columns = [Column("month", months)] * has_months + [Column("time", times, degree)] * (degree > 0)
+    columns += [Column("age", age), Column("site", site)] * has_covariates
+    design = Design.of([Column("run", runs, inside=tuple(columns))])
+
+    def regressors(own):
+        t = (times[own] - times[own].mean()) / np.ptp(times[own])
+        each = [t[:, None] ** np.arange(1, degree + 1)]
+        each += [months[own][:, None] == np.unique(months)] * has_months
+        each += [(age[own] - 1e3)[:, None], site[own][:, None] == np.unique(site)] * has_covariates
+        return np.hstack(each).astype(float)
+
+    x = (
+        rng.normal(3, 1, (n, d)) * rng.gamma(2, size=d)
+        + 20 * rng.normal(size=(len(sizes), d))[np.unique(runs, return_inverse=True)[1]]
+    )
+    if rules.missing != "error":
+        x[rng.random(x.shape) < 0.1 * rng.random(d)] = np.nan
+        x[groups[0], 2] = np.nan  # never in that group
+        x[:, 1] = np.nan
+    x = x.astype(data.draw(st.sampled_from(["f8", "f4"] + ["i2"] * (rules.missing == "error")), "dtype"))
+    exact, parts = x.astype("f8"), [(own, regressors(own)) for own in groups]
+    if np.isnan(dense(exact, design, rules, parts=parts)[1]).all():
+        return
+    how = {"slab_bytes": data.draw(st.integers(400, 9000), "slab"), "n_spans": data.draw(st.integers(1, 5), "spans")}
+    found = decompose_array(x, 3, rules=rules, design=design, precision="double", **how)
+    check(found, exact, design, rules, 3, parts=parts)
+
+
+def test_coefficients_in_groups_are_what_the_means_differ_by_and_what_is_about_them():
+    rng = np.random.default_rng(1)
+    x, runs, times = rng.normal(size=(N, 5)), np.where(np.arange(N) < 20, "a", "b"), np.arange(N) % 20 + 5.0
+    inside = (Column("time", times), Column("site", rng.choice(["north", "south"], N)))
+    design = Design.of([Column("run", runs, inside=inside)])
+    found = decompose_array(x, 2, design=design)
+    of_regressors = np.asarray(found.outputs.array("regression")[...])
+    one = ["run a", "run a: time", "run a: site north", "run a: site south"]
+    assert list(found.outputs.array("regressor")[...]) == [*one, *(name.replace("run a", "run b") for name in one)]
+    for number, own in enumerate((runs == "a", runs == "b")):
+        alone = decompose_array(
+            x[own], 2, design=Design.of([replace(part, values=part.values[own]) for part in inside])
+        )
+        ours = of_regressors[4 * number : 4 * number + 4]
+        np.testing.assert_allclose(ours[0], x[own].mean(axis=0) - x.mean(axis=0), atol=1e-12)
+        np.testing.assert_allclose(ours[1:], alone.outputs.array("regression")[...], atol=1e-12)
+    basis = design.regression.basis
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
+    assert not np.ptp(basis[:, 0])
+
+
+def test_terms_are_read_back_also_those_of_earlier_versions():
+    months, times = Column("month", MONTH), Column("time", np.arange(N) * 1.0, 2, {"units": "days since 2000-01-01"})
+    for columns in ([months, times], [Column("run", np.where(np.arange(N) < 24, "a", "b"), inside=(months, times))]):
+        design = Design.of(columns)
+        terms = terms_of(json.loads(json.dumps(design.stored)))
+        assert terms == design.terms
+        np.testing.assert_array_equal(matrix_of(terms, columns), design.matrix)
+    earlier = [
+        {"name": "month", "levels": ["01", "02"]},
+        {"name": "time", "middle": 3.0, "half": 3.0, "means": [0.0], "attributes": {}},
+    ]
+    assert terms_of(earlier) == (Levels("month", ("01", "02")), Polynomial("time", 3.0, 3.0, (0.0,), {}))
+
+
+RUNS = np.array(["a"] * 8 + ["b"] * 3 + ["c"])
+
+
+@pytest.mark.parametrize(
+    ("inside", "n", "match"),
+    [
+        ((), 12, "the mean fit the only sample of run c exactly, with 1 parameter, and nothing is left"),
+        ((Column("time", np.array([*range(8), 0, 1, 1])),), 11, None),
+        ((Column("time", np.arange(10)),), 10, "time, the mean fit all 2 samples of run b exactly, with 2 parameters"),
+        ((Column("time", np.arange(11), 2),), 11, "degree 2 in time fits all 3 distinct values of 3 samples of run b"),
+        (
+            (Column("site", np.array(list("nnssnnssnsw"))),),
+            11,
+            "site, the mean fit all 3 samples of run b exactly, with 3",
+        ),
+        ((Column("age", np.array([*range(9), np.nan, 1])),), 11, "age: the value of sample 9 is nan"),
+    ],
+)
+def test_groups_of_which_nothing_would_be_left(inside, n, match):
+    columns = [Column("run", RUNS[:n], inside=inside)]
+    if match is None:
+        assert Design.of(columns).regression.n_parameters == 4
+        return
+    with pytest.raises((ConfigError, DataError), match=match):
+        _ = Design.of(columns).regression
+
+
+def test_new_samples_of_groups_of_which_nothing_is_known():
+    site = Column("site", np.array(list("nnssnnssnnnw")))
+    design = Design.of([Column("run", np.where(RUNS == "c", "b", RUNS), inside=(site,))])
+    new = Column("site", np.array(["w", "n", "w"]))
+    match = "site is w of sample 2 of run a, and 1 samples in all are of none of the fit's: n, s"
+    with pytest.raises(InputError, match=match):
+        matrix_of(design.terms, [Column("run", np.array(["b", "a", "a"]), inside=(new,))])
+    with pytest.raises(InputError, match="run is c of sample 1, .* none of the fit's: a, b"):
+        matrix_of(design.terms, [Column("run", np.array(["a", "c", "a"]), inside=(new,))])
+    few = matrix_of(design.terms, [Column("run", np.array(["b"]), inside=(Column("site", np.array(["w"])),))])
+    np.testing.assert_array_equal(few, design.matrix[-1:])
 
 
 def test_single_precision_keeps_the_digits_of_anomalies_beside_a_cycle_of_98_percent():
