@@ -753,6 +753,8 @@ ANYWHERE = {
     "preprocess.sample_weights": f"preprocess.sample_weights={{uri: '{URI}'}}",
     "preprocess.filters.mask": f"preprocess.filters.mask={{uri: '{URI}'}}",
     "covariates": f"preprocess.regress_out.covariates={{uri: '{URI}', columns: [a]}}",
+    "by": f"preprocess.regress_out.by={{uri: '{URI}'}}",
+    "by, a name": f"preprocess.regress_out.by={URI}",
     "output.groups": f"output.groups={{labels: {{uri: '{URI}'}}}}",
     "compute.cluster.scheduler": "compute.cluster={scheduler: 'tcp://user:s3cr3t@localhost/?sig=t0ken'}",
     "no such key": f"compute.no={URI}",

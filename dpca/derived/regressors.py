@@ -196,10 +196,10 @@ class Within:
             inner.append((basis, to_coefficients))
             firsts.append(start)
             start = inside.stop
-        # Contrasts of means of norm 1 that are orthogonal to the constant: a reflection that turns the first axis into it.
+        # Contrasts of means that are orthogonal to the constant: a reflection turns the first axis into the opposite of it.
         sizes = np.sqrt(means.sum(axis=0))
-        mirror = sizes / np.sqrt(n) - np.eye(n_groups)[0]
-        turned = np.eye(n_groups) - 2 * np.outer(mirror, mirror) / max(mirror @ mirror, np.finfo(np.float64).tiny)
+        mirror = sizes / np.sqrt(n) + np.eye(n_groups)[0]
+        turned = np.eye(n_groups) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
         contrasts = turned[:, 1:] / sizes[:, None]
         of_contrasts = np.zeros((p, n_groups - 1))
         of_contrasts[firsts] = contrasts

@@ -146,7 +146,7 @@ def grouped_by(groups: Sequence[FeatureGroup], by: str, key: str) -> NDArray[Any
         else "they have none beside their index"
     )
     raise InputError(
-        f"{groups[0].layout.name}: {Setting(key)} is {by!r}, but the samples have no coordinate of that name: {has}",
+        f"{groups[0].layout.name}: {Setting(key)} is {without_credentials(by)!r}, but the samples have no coordinate of that name: {has}",
         "Name one of these, or give " + either("labels in a file: {uri: PATH}.", "a label for each sample."),
         key,
     )

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from dpca import PCA, KernelPCA
+from dpca import PCA, KernelPCA, open_gram
 from dpca.errors import ConfigError, InputError
 from dpca.store.results import open_result
 from tests.commands.calls import dpca, run
@@ -519,6 +519,10 @@ def test_each_run_loses_a_trend_of_its_own(capsys):
     for result, file in (("t", "m.yaml"), ("r", "m.yaml")):
         assert dpca("transform", result, file, "--out", "u.zarr", "--overwrite") == 0
         np.testing.assert_allclose(zarr.open_array("u.zarr/scores")[...], scores, atol=1e-8)
+    # An analysis of the stored Gram matrix takes them by the same name.
+    new = xr.DataArray(VALUES[N:], dims=("time", "lat", "lon"), coords={"time": SECONDS[N:]})
+    found = open_gram("t").pca(3).transform(new, by=RUNS[N:])
+    np.testing.assert_allclose(np.abs(found), np.abs(scores), atol=1e-8)
     # Labels that changed are of another run, and of another Gram matrix.
     kept = Path("runs.csv").read_text()
     Path("runs.csv").write_text(kept.replace("two", "one"))
