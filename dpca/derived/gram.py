@@ -253,7 +253,14 @@ class Transformed:
         floor = rounding.floor_of_factor if isinstance(self.products, FactorProducts) else rounding.floor_of_matrix
         return floor(self.n, eigenvalues, exposed, _norm2(self.rounded), _norm2(self.mean), self.products.rounding)
 
-    def errors(self, weights: Matrix, coefficients: Matrix, eigenvalues: F64, exposed: float | None = None) -> F64:
+    def errors(
+        self,
+        weights: Matrix,
+        coefficients: Matrix,
+        eigenvalues: F64,
+        exposed: float | None = None,
+        anywhere: float | None = None,
+    ) -> F64:
         """Relative errors of eigenvalues, (k,), descending from the largest; infinite where they are 0.
 
         Parameters
@@ -261,6 +268,7 @@ class Transformed:
         weights : of the rows in components of norm 1, (p, k), or one such a lag, (lags, p, k)
         coefficients : A^H times them: of the samples, (n, k) or (lags, n, k)
         exposed : as of `floor`
+        anywhere : |D|^2 of sums of rows, where the components are of such sums; None for the rows themselves
         """
 
         def squares(of: Matrix, columns: Matrix) -> F64:
@@ -273,7 +281,7 @@ class Transformed:
             stored,
             float(self.exposed.sum()) if exposed is None else exposed,
             squares(weights, self.rounded),
-            _norm2(self.rounded) * (len(weights) if weights.ndim == 3 else 1),
+            _norm2(self.rounded) * (len(weights) if weights.ndim == 3 else 1) if anywhere is None else anywhere,
             squares(weights, self.mean[:, None]),
         )
         if isinstance(self.products, FactorProducts):

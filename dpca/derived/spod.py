@@ -105,16 +105,24 @@ def spod(
         # Rows that are alike, such as means of groups, add up in a block, and so do their errors; where rows cancel, their rounding is left.
         of_samples = samples.chain.adjoint(sums)
         together = float(samples.norms2 @ (np.abs(of_samples) ** 2).sum(axis=1))
-        exposed = max(together, float(samples.exposed @ (np.abs(sums) ** 2).sum(axis=1)))
+        squares = (np.abs(sums) ** 2).sum(axis=1)
+        exposed = max(together, float(samples.exposed @ squares))
+        rounded = max(
+            _norm2(sums.conj().T @ samples.rounded), float(squares @ (np.abs(samples.rounded) ** 2).sum(axis=1))
+        )
         rank[f] = samples.rank(energies[f], exposed)
         energies[f, rank[f] :] = 0.0
         kept, directions = energies[f, :k], signed(vectors[f, :, :k])
         of_blocks = directions * reciprocal(np.sqrt(kept))
         scores[f], coefficients[f] = directions * np.sqrt(kept), (of_samples @ of_blocks).conj()
-        error[f] = samples.errors(sums @ of_blocks, coefficients[f], kept, exposed)
+        error[f] = samples.errors(sums @ of_blocks, coefficients[f], kept, exposed, rounded)
     return SpectralComponents(
         chosen, energies[:, :k], totals, rank, scores, coefficients, starts, error, samples.amplification, fourier
     )
+
+
+def _norm2(matrix: Matrix) -> float:
+    return float(np.linalg.norm(matrix) ** 2)
 
 
 def _decomposed(samples: Transformed, fourier: C128, starts: NDArray[np.intp]) -> tuple[F64, C128, F64]:
