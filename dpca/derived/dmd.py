@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.derived.gram import Transformed
+from dpca.derived.gram import AnyProducts, Transformed
 from dpca.derived.operators import Matrix, SelectRows
 from dpca.derived.pca import UpTo, leading
 from dpca.derived.times import regular_step
@@ -65,7 +65,11 @@ class Modes:
 
 
 def dmd(
-    samples: Transformed, times: F64, rank: int | UpTo | None = None, kind: Literal["exact", "projected"] = "exact"
+    samples: Transformed,
+    times: F64,
+    rank: int | UpTo | None = None,
+    kind: Literal["exact", "projected"] = "exact",
+    delays: int = 1,
 ) -> Modes:
     """Dynamic mode decomposition (Tu et al., J. Comput. Dyn. 1, 2014, algorithms 1 and 2), by the method of snapshots.
 
@@ -74,40 +78,53 @@ def dmd(
     projected ones X_1' V S^-1 w, their projections onto the principal components of X_1 but for a factor. Here they are of norm 1 (of
     complex rows, their conjugates). Amplitudes fit the first row by least squares.
 
+    With delays, rows are windows [x_t, ..., x_{t + delays - 1}] (higher order DMD, Le Clainche and Vega, SIAM J. Appl. Dyn. Syst. 16,
+    2017), whose products are sum_l S_l K S_l', where S_l selects the rows from l on. So frequencies may be more than directions of the
+    features. Amplitudes fit the first window; modes are their part of its first row.
+
     Parameters
     ----------
     samples : A X
     times : of its rows, (rows,), regular
     rank : number of principal components of X_1 that A~ acts on; None for all
     kind : of the modes
+    delays : the number of rows in a window
     """
     if kind not in ("exact", "projected"):
         raise ConfigError(f"modes is {kind!r}, but exact or projected is allowed", "Choose one.", key="modes")
-    step, n = regular_step(times, samples.n, "DMD"), samples.n
+    step, n = regular_step(times, samples.n, "DMD"), samples.n - delays + 1
+    if delays < 1 or n < 2:
+        raise ConfigError(
+            f"delays is {delays}, but 1 to {samples.n - 1} is allowed for {samples.n} rows: two windows or more are needed",
+            "Take fewer delays.",
+            key="delays",
+        )
+    shifts = [SelectRows(np.arange(start, start + n), samples.n) for start in range(delays)]
+    products = samples.products.beside(shifts) if delays > 1 else samples.products
     first, last = SelectRows(np.arange(n - 1), n), SelectRows(np.arange(1, n), n)
-    exposed = float(samples.exposed[:-1].sum())
-    variances, vectors, supported = leading(samples, samples.products.under(first), rank, exposed, "rank")
+    exposed = float(sum(samples.exposed[shift.indices[:-1]].sum() for shift in shifts))
+    variances, vectors, supported = leading(samples, products.under(first), rank, exposed, "rank")
     scaled = vectors * reciprocal(np.sqrt(variances))
     before, behind = first.adjoint(scaled), last.adjoint(scaled)
-    reduced = samples.products.form(before, behind)
+    reduced = products.form(before, behind)
     eigenvalues, right = np.linalg.eig(reduced)
     if not eigenvalues.all():
         raise ConfigError(
             "a mode has the eigenvalue 0 and no exponent: it is gone after one step", "Take a lower rank.", key="rank"
         )
     weights = (behind if kind == "exact" else before) @ right
-    weights = weights / _lengths(samples, weights)
+    weights = weights / _lengths(products, weights)
     start = np.zeros((n, 1))
     start[0] = 1.0
-    amplitudes = np.linalg.lstsq(
-        samples.products.form(weights, weights), samples.products.form(weights, start)[:, 0], rcond=None
-    )[0]
+    amplitudes = np.linalg.lstsq(products.form(weights, weights), products.form(weights, start)[:, 0], rcond=None)[0]
     # An eigenvalue moves by what A~ does, times its condition number (Golub and Van Loan, 7.2.2).
-    worst = samples.errors(before, samples.chain.adjoint(before), variances, exposed).max() * np.linalg.norm(reduced, 2)
+    of_rows = np.stack([shift.adjoint(before) for shift in shifts])
+    coefficients = np.stack([samples.chain.adjoint(of_delay) for of_delay in of_rows])
+    worst = samples.errors(of_rows, coefficients, variances, exposed).max() * np.linalg.norm(reduced, 2)
     conditions = np.linalg.norm(right, axis=0) * np.linalg.norm(np.linalg.inv(right), axis=1)
     exponents = np.log(eigenvalues.conj().astype(complex)) / step
     error = conditions * worst / np.abs(eigenvalues)
-    return modes_of(samples, times, exponents, step, weights * amplitudes, supported, error)
+    return modes_of(samples, times, exponents, step, shifts[0].adjoint(weights * amplitudes), supported, error)
 
 
 def modes_of(
@@ -120,7 +137,7 @@ def modes_of(
     weights : coefficients of the rows in b_j phi_j, conjugated, (rows, k)
     others : as in Modes
     """
-    sizes = _lengths(samples, weights)
+    sizes = _lengths(samples.products, weights)
     paired = np.abs(exponents[:, None] - exponents.conj()) <= SAME * np.abs(exponents)
     order = np.lexsort((-exponents.imag, -np.maximum(sizes, np.where(paired, sizes, 0.0).max(axis=1))))
     exponents, sizes = exponents[order], sizes[order]
@@ -136,6 +153,6 @@ def modes_of(
     )
 
 
-def _lengths(samples: Transformed, weights: Matrix) -> F64:
+def _lengths(products: AnyProducts, weights: Matrix) -> F64:
     """Norms of the combinations of rows, (k,)."""
-    return np.asarray(np.sqrt(np.einsum("ij,ij->j", weights.conj(), samples.products.cross(weights)).real))
+    return np.asarray(np.sqrt(np.einsum("ij,ij->j", weights.conj(), products.cross(weights)).real))

@@ -395,7 +395,9 @@ class Gram(GroupsOfFeatures, Statistics):
         """
         return self._run(HilbertEof, n_components=n_components, padding=padding, decay=decay)
 
-    def dmd(self, rank: int | None = None, *, modes: Literal["exact", "projected"] = "exact") -> Analysis:
+    def dmd(
+        self, rank: int | None = None, *, modes: Literal["exact", "projected"] = "exact", delays: int = 1
+    ) -> Analysis:
         """Dynamic mode decomposition: modes that oscillate and grow or decay, x_{t+1} = A x_t.
 
         `eigenvalues` are those of one `step`, in its units, which `exponents`, `frequencies` and `growth_rates` are per.
@@ -404,8 +406,10 @@ class Gram(GroupsOfFeatures, Statistics):
         ----------
         rank : number of principal components that A acts on; None for all
         modes : "exact", eigenvectors of A, or "projected", in the span of the leading principal components (Tu et al. 2014)
+        delays : rows in a window: with more than 1, A acts on windows of rows that follow each other (higher order DMD, Le Clainche and Vega
+            2017), for more frequencies than the features have directions
         """
-        return self._run(Dmd, rank=rank, modes=modes)
+        return self._run(Dmd, rank=rank, modes=modes, delays=delays)
 
     def optimized_dmd(self, rank: int) -> Analysis:
         """Optimized dynamic mode decomposition, by least squares over all rows; times need not be regular."""

@@ -15,7 +15,7 @@ SETTINGS = {
     "pca": {"n_components": 3, "left_out": True, "as_covariance": True},
     "extended": {"lags": 4, "step": 2},
     "hilbert": {"padding": "exp", "decay": 0.1, "n_components": None},
-    "dmd": {"rank": 5, "modes": "projected"},
+    "dmd": {"rank": 5, "modes": "projected", "delays": 3},
     "optimized_dmd": {"rank": 2},
     "spod": {"block": 8, "overlap": 3, "frequencies": [0.1, 0.25], "n_components": 2},
     "kernel_pca": {"kernel": "poly", "gamma": "median", "degree": 2.0},

@@ -64,6 +64,57 @@ def test_dmd_is_that_of_the_snapshots(kind, seed, n, rank, is_complex):
         assert (np.diff(found.amplitudes) <= 1e-9 * found.amplitudes[0]).all()
 
 
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(40, 70),
+    rank=st.integers(1, 6),
+    delays=st.integers(2, 9),
+    is_complex=st.booleans(),
+)
+@examples(10)
+@pytest.mark.parametrize("kind", ["exact", "projected"])
+def test_dmd_of_delays_is_that_of_windows_of_snapshots(kind, seed, n, rank, delays, is_complex):
+    data = samples(seed, n, 120)
+    chain = Chain(n, (Center(n), Analytic(n)) if is_complex else (Center(n),))
+    rows = chain.apply(data.x)
+    windows = np.hstack([rows[lag : n - delays + 1 + lag] for lag in range(delays)])
+    values, modes, amplitudes = dmd_of(windows, rank, kind)
+    for products in data.both:
+        found = dmd(transformed(products, chain), data.times, rank, kind, delays)
+        order = matched(found.eigenvalues, values)
+        assert sorted(order) == list(range(rank))
+        np.testing.assert_allclose(found.eigenvalues, values[order], rtol=1e-8)
+        parts = data.centred.T @ found.coefficients
+        np.testing.assert_allclose(np.linalg.norm(parts, axis=0), 1.0)
+        assert_close(parts * found.amplitudes, (modes * amplitudes)[:120, order], 1e-6)
+        assert found.scores.shape == (n, rank)
+
+
+@pytest.mark.parametrize("kind", ["exact", "projected"])
+def test_delays_find_more_frequencies_than_there_are_directions(kind):
+    rng, n = np.random.default_rng(4), 80
+    times = STEP * np.arange(n)
+    exponents = np.array([-0.02 + 2j, 0.01 + 0.7j, 1.3j, -0.01 + 2.9j])
+    exponents = np.concatenate([exponents, exponents.conj()])
+    maps = rng.standard_normal((4, 2)) @ rng.standard_normal((2, 50))  # eight modes in two directions
+    phases = np.exp(2j * np.pi * rng.random(4))[:, None]
+    x = 2 * (np.exp(np.outer(times, exponents[:4])) @ (phases * maps)).real
+    for products in plain(x):
+        rows = transformed(products, Chain(n))
+        without = dmd(rows, times, None, kind).exponents
+        assert len(without) == 2
+        assert np.abs(exponents[:, None] - without).min(axis=1).max() > 0.1
+        found = dmd(rows, times, 8, kind, 8)
+        order = matched(found.exponents, exponents)
+        assert sorted(order) == list(range(8))
+        assert (np.abs(found.eigenvalues / np.exp(exponents[order] * STEP) - 1) <= found.error).all()
+        np.testing.assert_allclose(found.exponents, exponents[order], atol=1e-6)
+        modes = x.T @ found.coefficients
+        expected = np.concatenate([phases * maps, phases.conj() * maps])
+        assert_close((modes * found.amplitudes).T, expected[order], 1e-5)
+        assert_close(found.scores @ modes.T, x, 1e-5)
+
+
 def test_a_linear_system_is_found_with_all_its_digits():
     x, maps, times = of_system()
     for products in plain(x):
@@ -158,6 +209,9 @@ def test_what_it_refuses():
         dmd(system, times, 7)
     with pytest.raises(ConfigError, match="modes is 'exactly', but exact or projected"):
         dmd(system, times, 5, "exactly")
+    for delays in (0, 60):
+        with pytest.raises(ConfigError, match=f"delays is {delays}, but 1 to 59 is allowed for 60 rows"):
+            dmd(system, times, 5, "exact", delays)
     with pytest.raises(ConfigError, match="rank is 31, but 60 rows allow 30"):
         optimized_dmd(system, times, 31)
     with pytest.raises(ConfigError, match="0 follows 0 at row 1"):

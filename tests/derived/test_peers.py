@@ -95,6 +95,21 @@ def test_dmd_of_pydmd():
     )
 
 
+@pytest.mark.filterwarnings("ignore:Input data condition number")
+def test_dmd_of_delays_of_pydmd():
+    """Eigenvalues of HODMD, whose modes are of principal components; modes and amplitudes of HankelDMD, which has the same operator."""
+    pydmd = imported("pydmd")
+    data = samples(2, 60, 200)
+    fit = dmd(transformed(data.products, Chain(60, (Center(60),))), data.times, 8, "exact", 5)
+    model = pydmd.HODMD(svd_rank=8, exact=True, d=5, svd_rank_extra=-1).fit(data.centred.T)
+    order = np.abs(fit.eigenvalues[:, None] - model.eigs).argmin(1)
+    np.testing.assert_allclose(fit.eigenvalues, model.eigs[order], rtol=1e-11)
+    model = pydmd.HankelDMD(svd_rank=8, exact=True, d=5).fit(data.centred.T)
+    order = np.abs(fit.eigenvalues[:, None] - model.eigs).argmin(1)
+    parts = (data.centred.T @ fit.coefficients) * fit.amplitudes
+    assert_close(parts, (model.modes[:200] * model.amplitudes)[:, order], 1e-10)
+
+
 def test_optimized_dmd_of_pydmd():
     pydmd = imported("pydmd")
     rng = np.random.default_rng(3)

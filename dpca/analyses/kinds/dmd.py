@@ -30,12 +30,24 @@ class Dmd(OfModes):
             "of the rows but the last (Tu et al. 2014)."
         ),
     ] = "exact"
+    delays: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Rows in a window: with more than 1, modes are of windows of rows that follow each other (higher order DMD): several "
+            "frequencies are then told apart also where the features have fewer directions. A map is the part of a window's first row.",
+        ),
+    ] = 1
 
     def run(self, rows: Samples, context: Context) -> Answer:
         clock = rows.axis.clock("DMD")
-        modes = dmd(rows.transformed, clock.times, number_of(self.rank), self.modes)
+        modes = dmd(rows.transformed, clock.times, number_of(self.rank), self.modes, self.delays)
         found = of_modes("dmd", rows, modes, clock.step)
-        return replace(found, certificate={**found.certificate, "modes": self.modes})
+        return replace(found, certificate={**found.certificate, "modes": self.modes, "delays": self.delays})
 
     def columns(self, n: int) -> int:
-        return 2 * most_of(self.rank, n)
+        return (1 + self.delays) * most_of(self.rank, n)
+
+    @property
+    def of_factor(self) -> int:
+        return 4 * self.delays  # that of a factor for each delay
