@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -52,15 +52,15 @@ KINDS: dict[str, tuple[type, str]] = {
 """Types by the annotation that stands for them, with their words."""
 
 
-def checked(of: Class) -> Class:
-    """A class whose public methods, also inherited ones, check the types of their arguments."""
+def checked(of: Class, within: Callable[[], AbstractContextManager[None]] = nullcontext) -> Class:
+    """A class whose public methods, also inherited ones, check the types of their arguments, and run within a context."""
     for name, method in inspect.getmembers(of, inspect.isfunction):
         if not name.startswith("_"):
-            setattr(of, name, _checked(method))
+            setattr(of, name, _checked(method, within))
     return of
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(method: Callable[..., Any], within: Callable[[], AbstractContextManager[None]]) -> Callable[..., Any]:
     signature = inspect.signature(method)
     rules = {name: one.annotation for name, one in signature.parameters.items() if _kinds(one.annotation)}
 
@@ -70,9 +70,10 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
             given = signature.bind(*args, **named).arguments
             for name in rules.keys() & given.keys():
                 check(name, given[name], rules[name])
-        return method(*args, **named)
+        with within():
+            return method(*args, **named)
 
-    return call if rules else method
+    return call if rules or within is not nullcontext else method
 
 
 def _kinds(annotation: Any) -> list[str]:

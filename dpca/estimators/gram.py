@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -119,7 +120,7 @@ def _could_keep(result: Result) -> bool:
     return bool(keeps == "samples" and result.manifest["numerics"]["solver"] != BLOCK_KRYLOV)
 
 
-@checked
+@partial(checked, within=in_python)
 @dataclass(frozen=True, eq=False, repr=False)
 class Gram(GroupsOfFeatures, Statistics):
     """Samples known by their products alone: A X, with the operators A that were applied to the samples X of a run.
@@ -336,10 +337,9 @@ class Gram(GroupsOfFeatures, Statistics):
         given = {name: self._given(kind, name, value) for name, value in arguments.items()}
         context = Context(opened.samples, n_features=opened.kept.n_features)
         asked = kind.of(**given)
-        with in_python():
-            solver, _ = opened.kept.sizes
-            matrices = asked.matrices + asked.of_factor * (solver == "tsqr")
-            answer = asked.run(self._within_memory(matrices), context)
+        solver, _ = opened.kept.sizes
+        matrices = asked.matrices + asked.of_factor * (solver == "tsqr")
+        answer = asked.run(self._within_memory(matrices), context)
         # A copy has none of the products that were computed of the rows: these go with this object.
         return Analysis(opened, replace(self._rows.centred if asked.centred else self._rows), answer)
 
