@@ -1,8 +1,5 @@
 """The same numbers as peers find from the samples: xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels (`make peers`), scikit-learn, scipy."""
 
-import os
-import warnings
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -34,17 +31,10 @@ from dpca.store.results import open_result
 from tests.analyses import asked
 from tests.commands.calls import dpca
 from tests.derived.drawn import STEP, Samples, assert_close, assert_same_up_to_phase, convolved, lanczos, means, samples
+from tests.peers import imported
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 K = 5
-
-
-def imported(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if os.environ.get("DPCA_NEEDS_PEERS"):
-            return import_module(name)
-        return pytest.importorskip(name, reason=f"{name} is not installed (make peers)")
 
 
 def labelled(x):

@@ -1,10 +1,8 @@
 """Each line of `dpca/estimators/peers.md`: what a call of another library becomes here, evaluated and compared (`make peers`)."""
 
 import ast
-import os
 import re
 import shlex
-import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -19,6 +17,7 @@ from pydantic import BaseModel
 import dpca
 from dpca.cli.app import commands
 from dpca.config.schema import Config
+from tests.peers import imported
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PAGE = Path(dpca.__file__).parent / "estimators" / "peers.md"
@@ -81,14 +80,6 @@ def code(section, language="python"):
     """The block of a section, which makes the objects of its lines."""
     (block,) = re.findall(rf"^```{language}\n(.*?)^```$", sections()[section], re.MULTILINE | re.DOTALL)
     return block
-
-
-def imported(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if os.environ.get("DPCA_NEEDS_PEERS"):
-            return import_module(name)
-        return pytest.importorskip(name, reason=f"{name} is not installed (make peers)")
 
 
 def walks(rng, n, d, mean):

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -135,12 +134,6 @@ def needed(program):
             raise AssertionError(f"{program} is not installed, and DPCA_NEEDS_PEERS is set")
         pytest.skip(f"{program} is not installed (apt-get install plink2 eigensoft)")
     return found
-
-
-def imported(name):
-    if os.environ.get("DPCA_NEEDS_PEERS"):
-        return import_module(name)
-    return pytest.importorskip(name, reason=f"{name} is not installed (make peers)")
 
 
 def plink2(*arguments):

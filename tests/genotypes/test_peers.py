@@ -12,7 +12,6 @@ from tests.commands.calls import dpca
 from tests.genotypes.cohorts import (
     assert_same_vectors,
     cohort,
-    imported,
     plink2,
     printed,
     smartpca,
@@ -21,6 +20,7 @@ from tests.genotypes.cohorts import (
     write_plink,
 )
 from tests.numerics.test_dosages import run
+from tests.peers import imported
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 K = 10

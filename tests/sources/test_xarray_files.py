@@ -13,7 +13,7 @@ from dpca import PCA
 from dpca.errors import InputError
 from dpca.sources import open_source
 from tests.commands.calls import dpca
-from tests.genotypes.cohorts import imported
+from tests.peers import imported
 from tests.sources.test_zarr_array import whole
 
 X = np.random.default_rng(0).normal(size=(8, 5, 6)).astype("f4")
