@@ -447,7 +447,9 @@ def reconstruct_samples(
             if (found := VoxelSpace.in_facts(one.fingerprint)) is not None and one.samples_axis == 0
         }
         components_used = {"components": used} if used else {}
-        axes = {SAMPLES_AXES: list(fit.sample_dims)} if len(fit.sample_dims) > 1 else {}
+        whole = np.array_equal(chosen, np.arange(fit.n_samples))
+        lengths = {name: length * whole for name, length in fit.arrays.attributes.get(SAMPLES_AXES, {}).items()}
+        axes = {SAMPLES_AXES: lengths} if lengths else {}
         outputs.create(
             {"result": str(result), "n_components": k, **components_used, **({SPACE: spaces} if spaces else {}), **axes}
         )

@@ -233,6 +233,7 @@ class Input(Section):
     ] = {}
     samples_axis: Annotated[
         int | str | Annotated[list[int | Text], Field(min_length=1)],
+        AfterValidator(lambda given: given[0] if isinstance(given, list) and len(given) == 1 else given),
         Field(
             description="The axis of samples: a number or a dimension's name; or a list of these, where samples lie along several, as in "
             "[time, member]; the last of them changes fastest from sample to sample, and files of a list are joined along the first. All other "

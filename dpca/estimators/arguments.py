@@ -98,7 +98,8 @@ def check(name: str, value: Any, annotation: str) -> None:
 def refuse_those_of_peers(of: type, names: Iterable[str]) -> None:
     """Refuse arguments that a class does not have, but that of another library has, with the reason."""
     own = inspect.signature(of).parameters
-    for name in names:
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in own.values())
+    for name in () if takes_any else names:
         if name not in own and name in OF_PEERS:
             what, remedy = OF_PEERS[name]
             raise ConfigError(f"{of.__name__} has no argument {name}, which {what}", remedy)

@@ -76,6 +76,9 @@ def _alone(arrays: Mapping[str, Any]) -> Any:
     return arrays[""] if list(arrays) == [""] else dict(arrays)
 
 
+BEYOND = float(np.finfo(np.float32).max)
+
+
 class NotPortable(DpcaError, pickle.PicklingError):
     """A fit that can't be pickled, since another process would not find it."""
 
@@ -449,6 +452,14 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         write_documents(place, found.certificate, manifest)
         return open_result(place, THE_FIT if self.store is None else None)
 
+    @property
+    def _samples(self) -> Any:
+        """`samples_axis` in one spelling: integers of Python, and one axis of a list alone."""
+        given: Any = self.samples_axis
+        each = tuple(given) if isinstance(given, tuple | list | np.ndarray) and np.ndim(given) else (given,)
+        axes = tuple(int(axis) if isinstance(axis, np.integer) else axis for axis in each)
+        return axes[0] if len(axes) == 1 else axes
+
     def _asked(self) -> dict[str, dict[str, Any]]:
         """The parameters, by section and key of a config."""
         filters: Any = {} if self.filters is None else self.filters
@@ -456,7 +467,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ConfigError(f"filters is {filters!r}, but a mapping or None is allowed", "Pass {'mask': an array}.")
         if unknown := [name for name in filters if name not in FILTERS]:
             raise ConfigError(f"filters has {unknown[0]!r}, but {', '.join(FILTERS)} are allowed", "Pass any of these.")
-        axis: Any = list(self.samples_axis) if isinstance(self.samples_axis, tuple) else self.samples_axis
+        axis: Any = list(self._samples) if isinstance(self._samples, tuple) else self._samples
         if isinstance(self.scale, Mapping) and "reference" in self.scale:
             raise ConfigError("scale has a reference, which is for people in a file", "Leave it out.")
         return {
@@ -499,8 +510,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         groups = []
         for (name, source), called in zip(sources.items(), known, strict=True):
             with _of_part(name):
-                weights, axis = self._weights_of(source, called, known), source.layout.axis_of(self.samples_axis)
-                if (sentence := dates_elsewhere(source, self.samples_axis)) is not None:
+                weights, axis = self._weights_of(source, called, known), source.layout.axis_of(self._samples)
+                if (sentence := dates_elsewhere(source, self._samples)) is not None:
                     warnings.warn(sentence, UserWarning, stacklevel=5)
                 groups.append(FeatureGroup(dated(source, axis), axis, name, weights))
         check_same_samples(groups)
@@ -510,7 +521,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Weights and mask of the features of X, or of the part of it with this name."""
         weights, mask = (_of_name(given, name, known) for given in (self.weights, (self.filters or {}).get("mask")))
         opened = weights if weights is None or isinstance(weights, str) else as_source(weights).only
-        return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask).only)  # type: ignore[arg-type]
+        return weights_of(source, self._samples, opened, None if mask is None else as_source(mask).only)  # type: ignore[arg-type]
 
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""
@@ -527,7 +538,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _source(self, X: Any) -> Source:
         """The source of an array, a path, an image, or a list of these, with one axis of samples."""
-        source = stacked(as_source(X, self.samples_axis), self.samples_axis)
+        source = stacked(as_source(X, self._samples), self._samples)
         if source.about(Variants) is not None:
             raise InputError(
                 f"{source.layout.name}: is a file of genotypes, whose chromosomes and alleles count, but arrays of dosages are allowed here",
@@ -546,12 +557,12 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _axis_in(self, source: Source, one: Result | None = None) -> int:
         """The samples axis of new samples: by name if their axes have names, otherwise as in the fit, or a group of it."""
-        named = not isinstance(self.samples_axis, int) and any(source.layout.dims)
-        return source.layout.axis_of(self.samples_axis) if named else (one or self._result).samples_axis
+        named = not isinstance(self._samples, int) and any(source.layout.dims)
+        return source.layout.axis_of(self._samples) if named else (one or self._result).samples_axis
 
     def _axes_among(self, dims: Sequence[Any]) -> tuple[int, ...]:
         """The numbers of the axes of samples among axes that have names."""
-        return axes_among(dims, self.samples_axis, self._result.samples_axis)
+        return axes_among(dims, self._samples, self._result.samples_axis)
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """X, after scikit-learn's checks of tables: names and number of features, complex and text data; sparse ones as CSR or CSC."""
@@ -559,7 +570,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         table = isinstance(X, np.ndarray | list | tuple) or any(hasattr(X, kind) for kind in kinds)
         table &= not is_data_array(X) and not are_files(X)
         # scikit-learn would use masked entries as values.
-        if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
+        if not table or self._samples != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
             return X
         return validate_data(
             self,
@@ -582,7 +593,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Values that were made of a fit and of values of some dtypes: float32 where all of these are, as scikit-learn's."""
         inputs = self._result.manifest["input"]
         of_fit = [one["dtype"] for one in (inputs if isinstance(inputs, list) else [inputs])]
-        single = all(np.dtype(dtype).newbyteorder("=") == np.float32 for dtype in (*of_fit, *dtypes))
+        beyond = isinstance(values, np.ndarray) and np.abs(values).max(initial=0.0, where=np.isfinite(values)) > BEYOND
+        single = not beyond and all(np.dtype(dtype).newbyteorder("=") == np.float32 for dtype in (*of_fit, *dtypes))
         return values.astype(np.float32) if single else values
 
     def _memory_bytes(self) -> int | None:

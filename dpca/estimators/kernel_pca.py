@@ -292,7 +292,7 @@ class KernelPCA(Streaming):
             source = source.copied()
         in_memory = source.in_memory
         began = time.perf_counter()
-        groups = alone(source, self.samples_axis) if self.kernel == "precomputed" else self._groups_of({"": source})
+        groups = alone(source, self._samples) if self.kernel == "precomputed" else self._groups_of({"": source})
         model = replace(model_of(config, groups), kernels=kernels)
         shares_memory = in_memory and executor.shares_memory
         job = Job(groups, model, scratch=self._scratch(), components=False, keep_gram=self._needs_gram)

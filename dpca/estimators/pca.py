@@ -637,7 +637,7 @@ class PCA(Streaming):
         if sample_weight is None:
             return sources, None
         given = as_source(sample_weight)
-        axes = {name: source.layout.axis_of(self.samples_axis) for name, source in sources.items()}
+        axes = {name: source.layout.axis_of(self._samples) for name, source in sources.items()}
         n_samples = {source.layout.shape[axes[name]] for name, source in sources.items()}
         if {given.layout.shape} != {(n,) for n in n_samples}:
             raise InputError(

@@ -44,6 +44,8 @@ READ_BYTES = 16 * 10**9
 NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean squared distance count as the same."""
 TURN = 360.0
+FARTHEST = 2 * TURN
+"""Largest longitude; what is beyond is none, such as a fill value."""
 MOST_PLACED = 4_000_000
 """Largest number of latitudes that are read for a map, with which its memory grows, some 100 MB."""
 MOST_APART = 6
@@ -385,6 +387,10 @@ def axis_of(
         return DrawnAxis(dim or fallback)
     step = 1 if most is None else -(-length // most)
     toward = _toward(coordinate)
+    if toward:  # and no numbers of something else
+        farthest = LARGEST if toward == "north" else FARTHEST
+        near = length <= MOST_PLACED and (np.abs(np.asarray(coordinate.values[...], np.float64)) <= farthest).all()
+        toward = toward if near else ""
     kept, last, signs = [], np.empty(0), set[float]()
     block = step * max(1, block_bytes // (8 * step))
     for start in range(0, length, block):
@@ -450,9 +456,11 @@ def places_of(of: Labelled, dims: Sequence[str | None], pixels: int = PIXELS) ->
 
 def placed_at(latitudes: F64, longitudes: F64, pixels: int = PIXELS) -> Places | None:
     """The places of features on a map, of about as many pixels as half of the features; None where they lie on a line, or not on the earth."""
-    known = np.isfinite(latitudes) & np.isfinite(longitudes) & (np.abs(latitudes) <= LARGEST)
+    with np.errstate(invalid="ignore"):
+        known = (np.abs(latitudes) <= LARGEST) & (np.abs(longitudes) <= FARTHEST)
     if known.sum() < 4:
         return None
+    longitudes = np.where(known, longitudes, np.nan)
     # The side of the earth where they are together.
     turned = [longitudes % TURN, (longitudes + TURN / 2) % TURN - TURN / 2]
     if longitudes[known].min() < 0:

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 from typing import Any, Self, TypeVar
 
@@ -63,6 +63,13 @@ class StackedAxes:
     """This one, 0 or -1."""
     names: tuple[str, ...]
     """Names of the axes in storage, the last of which changes fastest from sample to sample."""
+    lengths: tuple[int, ...]
+    """Their lengths; 0 where some samples were chosen, or others joined, so that samples are no box of the axes."""
+
+    @property
+    def chosen(self) -> StackedAxes:
+        """The axes of some of the samples, or of these and others."""
+        return replace(self, lengths=(0,) * len(self.lengths))
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ def _layout(layouts: Sequence[Layout], axis: int) -> Layout:
         order="F" if all(layout.order == "F" for layout in layouts) else "C",
         dims=tuple(next(filter(None, dims), None) for dims in zip(*(layout.dims for layout in layouts), strict=True)),
         stored_dtype=None,
+        stack=first.stack and first.stack.chosen,
     )
     if unpacks:
         whole = replace(whole, packing=PLAIN, missing_values=(), valid_range=EVERY)

@@ -55,6 +55,7 @@ class SelectedSource(View):
                 shards=layout.shards and _with(layout.shards, axis, len(chosen)),
                 dims=_with(layout.dims, axis, layout.dims[axis] or SAMPLE),
                 n_stored=length,
+                stack=layout.stack and layout.stack.chosen,
             ),
         )
         self.axis, self.chosen, self._first = axis, chosen, 0

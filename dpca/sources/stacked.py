@@ -96,7 +96,9 @@ class StackedSource(View):
             shards=shards,
             order="C",
             dims=placed(sample, layout.dims),
-            stack=StackedAxes(-1 if self.last else 0, tuple(layout.dims[axis] or f"axis_{axis}" for axis in self.axes)),
+            stack=StackedAxes(
+                -1 if self.last else 0, tuple(layout.dims[axis] or f"axis_{axis}" for axis in self.axes), self.lengths
+            ),
         )
 
     def _chunk(self, layout: Layout) -> int | tuple[int, ...]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from dpca.derived.regressors import Design
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, InputError
 from dpca.genotypes.plink import People
 from dpca.genotypes.variants import Variants
 from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
+from dpca.settings import INPUT
 from dpca.slabs import Plan
 from dpca.sources.base import Layout, Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, difference
@@ -122,6 +123,8 @@ def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
     The samples' axis and its coordinate are those of the first group that has a name for it. Feature axes of one name are the
     same, and keep it, if they have one length and the same coordinate in every group; else each has that of its group before it.
     """
+    for group in groups:
+        _check_stack(group.layout)
     given = [Dims.of(group.layout.dims, group.samples_axis) for group in groups]
     if len(groups) == 1:
         return (given[0],), (dict(enumerate(given[0].placed(groups[0].samples_axis))),)
@@ -138,6 +141,18 @@ def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
         written |= shared.intersection(axes.values())
     _check_distinct(found)
     return tuple(found), tuple(names)
+
+
+def _check_stack(layout: Layout) -> None:
+    """Refuse several axes of samples with names that a result has of its own, or that one of features has."""
+    names = () if layout.stack is None else layout.stack.names
+    taken = [name for name in names if not _usable(name, "") or name in layout.dims]
+    if taken:
+        raise InputError(
+            f"{layout.name}: {INPUT.samples_axis} has {taken[0]!r}, which is the name of something else in a result",
+            "Give the axis another name, as rename of xarray does.",
+            key="input.samples_axis",
+        )
 
 
 def _shared(groups: Groups, dims: Sequence[Dims]) -> set[str]:
@@ -248,8 +263,8 @@ def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mappi
         for name, along, coordinate in others:
             outputs.write_coordinate(name, coordinate, *along)
         written, stack = [name for name, *_ in others], source.layout.stack
-        stacked = stack is not None and dims.sample in names.values() and {*stack.names} <= {*written}
-        outputs.name_coordinates(written, stack.names if stack is not None and stacked else ())
+        axes = {} if stack is None else dict(zip(stack.names, stack.lengths, strict=True))
+        outputs.name_coordinates(written, axes if dims.sample in names.values() and axes.keys() <= {*written} else {})
 
 
 def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:

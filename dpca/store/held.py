@@ -236,12 +236,12 @@ class HeldOutputs(Outputs):
         own = dims or ((name,) if values.shape else ())
         self._group.arrays[name] = Held(name, values, values.shape, values.dtype, values.shape, own, about)
 
-    def name_coordinates(self, names: Sequence[str], samples_axes: Sequence[str] = ()) -> None:
+    def name_coordinates(self, names: Sequence[str], samples_axes: Mapping[str, int] = {}) -> None:
         if names:
             said = str(self._group.attributes.get(COORDINATES, "")).split()
             self._group.attributes[COORDINATES] = " ".join(dict.fromkeys([*said, *names]))
             if samples_axes:
-                self._group.attributes[SAMPLES_AXES] = list(samples_axes)
+                self._group.attributes[SAMPLES_AXES] = dict(samples_axes)
 
     def array(self, name: str) -> Any:
         return self._group.arrays[name]

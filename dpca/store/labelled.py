@@ -5,6 +5,7 @@ Only this file and `dpca.sources.xarray_labels`, which reads them, know xarray (
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class ArrayLabels:
     dims: tuple[Hashable, ...]
     samples_axes: tuple[int, ...]
     """The axis of samples; several where samples lie along them, the last of which changes fastest."""
+    lengths: tuple[int, ...]
+    """Lengths of the axes of samples."""
     coordinates: xr.Dataset
     """Coordinates along samples alone, along features alone, and of no axis, with their indexes; no data."""
     name: Hashable | None = None
@@ -47,18 +50,24 @@ class ArrayLabels:
         """The labels of a DataArray. A coordinate along samples and features at once belongs to neither, and is left out."""
         samples = {data.dims[axis] for axis in samples_axes}
         both = [name for name, values in data.coords.items() if samples & {*values.dims} and {*values.dims} - samples]
-        return cls(
-            data.dims, tuple(samples_axes), data.coords.to_dataset().drop_vars(both), data.name, dict(data.attrs)
+        lengths, coordinates = (
+            tuple(data.shape[axis] for axis in samples_axes),
+            data.coords.to_dataset().drop_vars(both),
         )
+        return cls(data.dims, tuple(samples_axes), lengths, coordinates, data.name, dict(data.attrs))
 
     @classmethod
     def of_result(cls, result: Result) -> Self:
         """The labels that a result keeps: names of axes, and coordinates along them."""
         stacked, features = result.sample_dims, result.dims.features
-        dims = (*stacked, *features) if len(stacked) > 1 else result.dims.placed(result.samples_axis)
-        axes = tuple(range(len(stacked))) if len(stacked) > 1 else (result.samples_axis,)
+        first = 0 if result.samples_axis == 0 else len(features)
+        dims = (*features[:first], *stacked, *features[first:])
+        axes = tuple(range(first, first + len(stacked)))
+        if len(stacked) == 1:
+            dims, axes = result.dims.placed(result.samples_axis), (result.samples_axis,)
         plain: dict[Hashable, Hashable] = {dim: result.dims.plain(dim) for dim in dims}
-        return cls(tuple(plain.values()), axes, _renamed(dataset_of(result, only=dims), plain))
+        lengths = tuple(result.arrays.attributes.get(SAMPLES_AXES, {result.dims.sample: result.n_samples}).values())
+        return cls(tuple(plain.values()), axes, lengths, _renamed(dataset_of(result, only=dims), plain))
 
     @property
     def _here(self) -> tuple[Hashable, ...]:
@@ -84,7 +93,7 @@ class ArrayLabels:
         coordinates = _renamed(self.coordinates.drop_dims(self._features, errors="ignore"), names)
         coords = coordinates.drop_vars(COMPONENT, errors="ignore").coords
         if len(there) > 1:
-            values = values.reshape(*(self.coordinates.sizes[dim] for dim in there), *values.shape[1:])
+            values = values.reshape(*self.lengths, *values.shape[1:])
         dims = (*there, COMPONENT)[: values.ndim]
         return _numbered(xr.DataArray(values, dims=dims, coords=coords, name=name))
 
@@ -183,35 +192,40 @@ def dataset_of(
         variables[name] = (array.dims, content, _plain(array.attributes))
     dataset = xr.decode_cf(xr.Dataset(variables, attrs=_plain(result.arrays.attributes)), decode_times=False)
     dataset = _numbered(dataset)  # results of earlier versions have no numbers of components
-    if (axes := result.arrays.attributes.get(SAMPLES_AXES)) is not None:
-        dataset = unstacked(
-            dataset, next(array.dims[0] for name, array in result.arrays.items() if name == axes[0]), axes
-        )
+    axes = dataset.attrs.pop(SAMPLES_AXES, None)
+    if axes and {*axes} <= {*dataset.coords}:
+        dataset = unstacked(dataset, str(dataset[next(iter(axes))].dims[0]), axes)
     return _dated(dataset) if decode_times else dataset
 
 
-def unstacked(dataset: xr.Dataset, dim: str, names: Sequence[str]) -> xr.Dataset:
-    """The Dataset with several axes in place of an axis of samples, in C order of these; as it is, where it does not have all of them.
+def unstacked(dataset: xr.Dataset, dim: str, axes: Mapping[str, int]) -> xr.Dataset:
+    """The Dataset with several axes in place of an axis of samples, in C order of these; as it is, where samples are no box of the axes.
 
     Parameters
     ----------
-    names : of the axes, each a coordinate along `dim`
+    axes : name, which is a coordinate along `dim`, and length of each; where lengths are not those of the samples, different values count
     """
-    if dim not in dataset.dims or not {*names} <= {*dataset.coords}:
-        return dataset
-    along = [dataset[name].variable for name in names]
-    firsts = [np.sort(np.unique(one.values, return_index=True)[1]) for one in along]
-    sizes = {name: len(first) for name, first in zip(names, firsts, strict=True)}
-    places = np.unravel_index(np.arange(dataset.sizes[dim]), tuple(sizes.values()))
-    if dataset.sizes[dim] != np.prod([*sizes.values()]) or not all(
-        np.array_equal(one.values, one.values[first][place])
-        for one, first, place in zip(along, firsts, places, strict=True)
-    ):
-        return dataset
+    names, along, n = tuple(axes), [dataset[name].values for name in axes], dataset.sizes[dim]
+    lengths = tuple(axes.values())
+    if math.prod(lengths) != n:
+        lengths = tuple(len(np.unique(one)) for one in along)
+        if math.prod(lengths) != n:
+            return dataset
+    firsts = [
+        np.arange(n).reshape(lengths)[(0,) * number][(slice(None), *(0,) * (len(lengths) - number - 1))]
+        for number in range(len(lengths))
+    ]
+    if math.prod(axes.values()) != n:
+        places = np.unravel_index(np.arange(n), lengths)
+        if not all(
+            np.array_equal(one, one[first][place]) for one, first, place in zip(along, firsts, places, strict=True)
+        ):
+            return dataset
+    sizes = dict(zip(names, lengths, strict=True))
     found = {}
     for name, values in dataset.drop_vars([dim], errors="ignore").variables.items():
         if name in sizes:
-            values = xr.Variable((name,), values.values[firsts[[*names].index(str(name))]], values.attrs)
+            values = xr.Variable((name,), values.values[firsts[names.index(str(name))]], values.attrs)
         elif dim in values.dims:
             dims = [one for here in values.dims for one in (names if here == dim else (here,))]
             values = values.to_base_variable().unstack({dim: sizes}).transpose(*dims)

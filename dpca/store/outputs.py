@@ -437,17 +437,17 @@ class Outputs:
         for piece, values in coordinate.pieces() if shape else [(..., np.asarray(coordinate.values[...]))]:
             target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
 
-    def name_coordinates(self, names: Sequence[str], samples_axes: Sequence[str] = ()) -> None:
+    def name_coordinates(self, names: Sequence[str], samples_axes: Mapping[str, int] = {}) -> None:
         """Say which arrays are coordinates that are no index, as xarray says it, beside those that are said already.
 
         Parameters
         ----------
-        samples_axes : those of the axes that samples lie along, where these are several
+        samples_axes : those of the axes that samples lie along, where these are several, with their lengths
         """
         if names:
             group = zarr.open_group(self.store, mode="a")
             said = str(group.attrs.get(COORDINATES, "")).split()
-            axes = {SAMPLES_AXES: list(samples_axes)} if samples_axes else {}
+            axes = {SAMPLES_AXES: dict(samples_axes)} if samples_axes else {}
             group.attrs.put({**group.attrs, COORDINATES: " ".join(dict.fromkeys([*said, *names])), **axes})
 
     def array(self, name: str) -> zarr.Array[Any]:

@@ -24,7 +24,8 @@ from dpca.sources.zarr_store import BAD_METADATA, Directory, watched
 LABELS = "labels"
 COORDINATES = "coordinates"
 SAMPLES_AXES = "samples_axes"
-"""The attribute of a group with the names of the axes that its samples lie along, where these are several: coordinates of samples."""
+"""The attribute of a group with the axes that its samples lie along, where these are several: names, which are coordinates of samples, and
+lengths, 0 where the samples are no box of the axes."""
 """The attribute of a result that names coordinates that are no index, separated by spaces."""
 RESERVED_DIMS = frozenset(
     {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}

@@ -203,3 +203,19 @@ def test_a_likelihood_that_is_not_defined_is_an_error():
     x = np.random.default_rng(0).normal(size=(5, 40))
     with pytest.raises(PrecisionError, match="likelihood of 40 features is not defined with 4 components"):
         PCA(5).fit(x).score(x)
+
+
+def test_a_class_of_ones_own_may_take_an_argument_of_a_peer():
+    class Own(PCA):
+        def __init__(self, **given):
+            given.pop("tol", None)
+            super().__init__(**given)
+
+    assert Own(tol=1, n_components=2).n_components == 2
+
+
+def test_scores_that_float32_can_not_hold_stay_double():
+    x = np.random.default_rng(0).normal(size=(12, 400)).astype("f4") * np.float32(1e37)
+    scores = PCA(2).fit_transform(x)
+    assert scores.dtype == (np.float64 if np.abs(scores).max() > np.finfo(np.float32).max else np.float32)
+    assert np.isfinite(scores).all()

@@ -379,6 +379,15 @@ def test_longitudes_that_begin_anywhere_are_one_map(first):
     assert axis.toward == "east"
 
 
+def test_fill_values_are_no_places_on_the_earth():
+    latitudes, longitudes = np.meshgrid(np.linspace(-60, 60, 9), np.arange(10) * 36.0, indexing="ij")
+    placed = findings.placed_at(latitudes, np.where(latitudes > 30, 1e20, longitudes))
+    assert ((placed.columns < 0) == (latitudes > 30)).all()
+    data = xr.DataArray(np.zeros((3, 4)), dims=("time", "lat"), coords={"lat": [-900.0, -300, 300, 900]})
+    data = data + np.arange(3)[:, None] * np.arange(1, 5)
+    assert findings.axis_of(PCA(1).fit(data)._result, "lat", "").toward == ""
+
+
 def test_a_volume_is_cut_where_its_largest_loading_is():
     x = random_array(0, (12, 9, 10, 11), "f8")
     x[:, 2, 7, 4] *= 30

@@ -201,3 +201,62 @@ def test_files_are_joined_along_the_first_axis_and_exported_along_all(tmp_path):
         assert list(found["member"].values) == ["r1", "r10", "r2"]
         assert found["time"].values[1] == np.datetime64("2000-02-01")
     assert Path("r-scores.csv").read_text().splitlines()[2].startswith("2000-01-01,r10,")
+
+
+@pytest.mark.parametrize(
+    "dims", [("time", "member", "lat", "lon"), ("lat", "lon", "time", "member"), ("lat", "member", "lon", "time")]
+)
+@pytest.mark.parametrize("axes", [("time", "member"), ("member", "time"), ["member"]])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"member": ["a", "a", "b"]},
+        {"member": [np.nan, 1.0, 2.0]},
+        {"member": None, "lat": None},
+        {"member": None, "time": None, "lat": None, "lon": None},
+    ],
+    ids=["as they are", "twice", "NaN", "some without", "without"],
+)
+def test_axes_come_back_from_fits_and_from_results_whatever_their_coordinates_are(dims, axes, changed, tmp_path):
+    data = _ensemble().drop_vars(["start", "lead"]).transpose(*dims)
+    data = data.drop_vars([name for name, values in changed.items() if values is None])
+    data = data.assign_coords({name: (name, values) for name, values in changed.items() if values is not None})
+    fitted = PCA(None, samples_axis=axes, precision="double").fit(data)
+    scores = fitted.fit_transform(data)
+    assert scores.dims == fitted.to_xarray()["scores"].dims == (*axes, "component")
+    fitted.save(tmp_path / "r")
+    for one in (fitted, PCA.load(tmp_path / "r")):
+        found = one.transform(data)
+        np.testing.assert_allclose(found, scores, atol=1e-9)
+        back = one.inverse_transform(found)
+        np.testing.assert_allclose(back.transpose(*dims), data, atol=1e-9)
+        for name in data.coords:
+            xr.testing.assert_equal(back[name].drop_vars("component", errors="ignore"), data[name])
+
+
+@pytest.mark.parametrize("name", ["sample", "component", "eigenvalue", "scores", "mean"])
+def test_axes_with_names_of_a_results_own_are_refused(name):
+    data = _ensemble().rename(member=name)
+    with pytest.raises(InputError, match=f"samples_axis has '{name}', which is the name of something else"):
+        PCA(2, samples_axis=("time", name)).fit(data)
+
+
+def test_samples_in_another_order_stay_along_one_axis(tmp_path):
+    _ensemble().to_dataset().to_netcdf(tmp_path / "m.nc", engine="h5netcdf")
+    given_ = {"uri": str(tmp_path / "m.nc"), "array": "t2m", "samples_axis": ["time", "member"]}
+    order = [35, *range(35)]
+    for name, samples, dims in (("a", order, ("sample",)), ("b", [*range(6)], ("time", "member"))):
+        config = {"input": {**given_, "samples": samples}, "model": {"n_components": 2}, "output": {"path": name}}
+        Path("c.yaml").write_text(yaml.safe_dump(config))
+        assert dpca("run", "c.yaml", "--set", "output.report=false") == 0
+        assert dpca("export", name, "--to", "netcdf", "--out", f"{name}.nc") == 0
+        with xr.open_dataset(f"{name}.nc", engine="h5netcdf") as found:
+            assert found["scores"].dims == (*dims, "component")
+            assert found["member"].values.ravel()[0] == ("r2" if name == "a" else "r1")
+
+
+@pytest.mark.parametrize("axis", [np.int64(1), [1], (np.int64(1),), np.array([1])])
+def test_one_axis_in_any_spelling(axis):
+    x = random_array(0, (6, 9), "f8")
+    np.testing.assert_array_equal(PCA(2, samples_axis=axis).fit(x).mean_, PCA(2, samples_axis=1).fit(x).mean_)
