@@ -177,13 +177,13 @@ def _drawn(
     """The place, the end of the caption, and the figure, of each map; and what has to be said of those of this group, and of all."""
     analysis, array = view.analysis, view.analysis.maps[group]
     ahead = len(chosen[0][0])
-    pictures = findings.views_of(analysis, array, ahead, derived.PIXELS)
     axes = [
         findings.axis_of(analysis, dim, f"feature axis {number}", 4 * derived.PIXELS)
         for number, dim in enumerate(array.dims[ahead:])
     ]
     leads = [lead for one in chosen for lead in one]
     components = dict(zip(leads, findings.drawn(analysis, array, leads, derived.PIXELS), strict=True))
+    pictures = components[leads[0]].pictures
     if all(np.isnan(view).all() for component in components.values() for view in component.views):
         return [], ["This group of features was left out."], []
     together = view.id("maps", group)

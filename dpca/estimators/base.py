@@ -77,6 +77,7 @@ def _alone(arrays: Mapping[str, Any]) -> Any:
 
 
 BEYOND = float(np.finfo(np.float32).max)
+"""Largest number that float32 holds."""
 
 
 class NotPortable(DpcaError, pickle.PicklingError):

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from dpca.report.marks import INK, Line
+from dpca.sources.latitudes import TURN
 from dpca.types import F64
 
 LEAST_DEGREES = 8.0
 """Maps that are less wide and high have no coasts: they would be too coarse."""
-TURN = 360.0
 
 
 @cache

@@ -23,7 +23,7 @@ from dpca.kernels.kinds import kernel_of
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, Eigenvalues, noise_edge
 from dpca.sources.calendars import dates, needs_cftime, number_of
 from dpca.sources.coordinate import Coordinate
-from dpca.sources.latitudes import LARGEST, is_latitude, is_longitude
+from dpca.sources.latitudes import LARGEST, TURN, is_latitude, is_longitude
 from dpca.store.gram import keeps_gram, read_gram, read_products
 from dpca.store.names import Labelled, names_along
 from dpca.store.results import Result
@@ -43,7 +43,6 @@ READ_BYTES = 16 * 10**9
 """Largest number of bytes of components that are read for their pictures: about a minute."""
 NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean squared distance count as the same."""
-TURN = 360.0
 FARTHEST = 2 * TURN
 """Largest longitude; what is beyond is none, such as a fill value."""
 MOST_PLACED = 4_000_000

@@ -372,7 +372,6 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
                 "Give a label for each feature of a result whose features have one axis.",
             )
         divided = findings.groups_of(groups)
-    views = findings.views_of(result, array, 1)
     axes = [
         findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
         for number, dim in enumerate(array.dims[1:])
@@ -391,7 +390,7 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
         }
         for number, component in enumerate(drawn)
     ]
-    return shown, _how(result, views, len(drawn), divided)
+    return shown, _how(result, drawn[0].pictures if drawn else (), len(drawn), divided)
 
 
 def _how(

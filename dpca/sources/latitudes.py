@@ -36,6 +36,8 @@ class Latitudes:
     radians: bool
 
 
+TURN = 360.0
+"""Degrees of longitude around the earth."""
 LONGITUDES = ("lon", "longitude", "nav_lon")
 DEGREES_EAST = ("degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese")
 """Units of longitudes (CF conventions 1.11, section 4.2)."""
