@@ -319,6 +319,7 @@ def make_plan(
     n_spans: int | None = None,
     tile_width: int | None = None,
     columns: int | None = None,
+    unit: int = 1,
 ) -> Plan:
     """Plan the slabs, tiles and spans of an array.
 
@@ -339,6 +340,7 @@ def make_plan(
     tile_width : streamed length that a tile reaches by joining slabs, unless many components or few tiles limit it;
         `TILE_WIDTH` if None
     columns : of a block of vectors, where spans yield the product with one, m x columns, instead of m x m partials
+    unit : number of neighbouring features along their last axis that are never cut apart; it divides the length of this axis
     """
     kept = axes_of(keeps, len(shape), samples_axis)
     axes = [axis for axis in range(len(shape)) if axis not in kept]
@@ -346,6 +348,9 @@ def make_plan(
     fastest_first = range(len(axes)) if order == "F" else range(len(axes) - 1, -1, -1)
     slab_width = max(1, slab_bytes // (n_kept * itemsize))
     grid = [Cuts.of(shape[axis], chunks[axis]) for axis in axes]
+    if unit > 1:
+        last = max(axes)
+        grid[-1] = Cuts.of(shape[last], common_chunks(shape[last], _as_chunks(chunks[last]), unit))
     if shards is not None:
         packed = [Cuts.of(shape[axis], shards[axis]) for axis in axes]
         if math.prod(cut.step for cut in packed) <= slab_width:
@@ -376,11 +381,21 @@ def make_plan(
         slabs=slabs,
         tiles=tiles,
         n_spans=max(1, min(n_spans, n_tiles)),
-        panel_width=PANEL_WIDTH
-        if columns is None
-        else max(NARROWEST_PANEL, min(PANEL_WIDTH, PANEL_BYTES // (4 * n_kept))),
-        block_width=block_width(n_kept, BLOCK_BYTES if columns is None else BLOCK_OF_MANY_BYTES),
+        panel_width=_in_units(
+            PANEL_WIDTH if columns is None else max(NARROWEST_PANEL, min(PANEL_WIDTH, PANEL_BYTES // (4 * n_kept))),
+            unit,
+        ),
+        block_width=_in_units(block_width(n_kept, BLOCK_BYTES if columns is None else BLOCK_OF_MANY_BYTES), unit),
     )
+
+
+def _as_chunks(chunks: int | Sequence[int]) -> int | tuple[int, ...]:
+    return chunks if isinstance(chunks, int) else tuple(chunks)
+
+
+def _in_units(width: int, unit: int) -> int:
+    """A width that cuts no unit, at least one."""
+    return max(unit, width - width % unit)
 
 
 def block_width(n_kept: int, n_bytes: int = BLOCK_BYTES) -> int:

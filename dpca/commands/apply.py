@@ -488,10 +488,10 @@ def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[tu
 def _projects_by_least_squares(fit: Result, projectors: Sequence[Projector], asked: Projecting | None) -> bool:
     """Whether scores are those by least squares on the values that samples have; sets it."""
     (only,) = projectors if len(projectors) == 1 else (None,)
-    possible = isinstance(only, ByComponents) and only.rules.center
+    possible = isinstance(only, ByComponents) and only.rules.center and not fit.has_inner_product
     if asked == LEAST_SQUARES and not possible:
         raise ConfigError(
-            f"--projection is {LEAST_SQUARES}, but {fit.name} has no components of one centred input",
+            f"--projection is {LEAST_SQUARES}, but {fit.name} has no components of one centred input, in the usual inner product",
             "Leave it out: missing values count as the mean of the fit.",
         )
     of_genotypes = variants_of(fit) is not None
@@ -518,7 +518,7 @@ def _projector(
         rules = fit.rules
         if isinstance(source, AlignedSource):  # variants that new people lack are missing, whatever the fit allowed
             rules = replace(rules, missing="mean")
-        return ByComponents(fit.fitted, rules, source, axis, stage_of("transform", group.name), regressors)
+        return ByComponents(fit.fitted.projecting, rules, source, axis, stage_of("transform", group.name), regressors)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)

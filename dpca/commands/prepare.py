@@ -137,6 +137,7 @@ def groups_of(config: Config) -> Groups:
                 opened,
                 None if mask is None else mask.open(),
                 mask is not None and mask.invert,
+                None if config.preprocess.inner_product is None else config.preprocess.inner_product.read(),
             )
             of_features, notes = _of_variants(config, group, of_features)
             group.source.notes = (*group.source.notes, *notes)

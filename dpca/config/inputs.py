@@ -147,6 +147,30 @@ class Mask(ArrayFile):
 Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
 
 
+class InnerProductFile(ArrayFile):
+    """Matrices of neighbouring features."""
+
+    uri: Annotated[
+        Text, Field(description="Zarr, HDF5 or .npy, (..., k, k); or .npz of scipy.sparse, (d, d), of equal blocks.")
+    ]
+
+    def read(self) -> Any:
+        """The source of the array, or the sparse matrix."""
+        if not self.uri.endswith(".npz"):
+            return self.open()
+        from dpca.sources.inner_products import sparse_of
+
+        return sparse_of(self.uri)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells its values from others."""
+        if not self.uri.endswith(".npz"):
+            return self.open().fingerprint()
+        from dpca.sources.inner_products import fingerprint_of_sparse
+
+        return fingerprint_of_sparse(self.uri)
+
+
 RowKey = Annotated[
     Text | None,
     Field(

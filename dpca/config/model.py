@@ -62,6 +62,8 @@ class Model:
     """Samples of dosages whose means and frequencies are taken: 1, else 0, (n_samples,); None for all."""
     design: Design | None = None
     """Regressors of the samples, whose fit is subtracted from each feature; None for none."""
+    unit: int = 1
+    """Number of neighbouring features that an inner product has a matrix of; 1 for the usual one."""
     block_scaling: BlockScaling = "none"
     """How inputs side by side are scaled against each other."""
     n_folds: int = 0
@@ -181,6 +183,8 @@ class Model:
             self._check_sample_weights(self.sample_weights, name, n_samples)
         if self.design is not None:
             self._check_design(self.design)
+        if self.unit > 1:
+            self._check_inner_product(n_groups)
         for setting, ddof in ((MODEL.ddof, self.rules.ddof), (PREPROCESS.scale_ddof, self.rules.ddof_of_features)):
             if not 0 <= ddof < n_samples:
                 raise ConfigError(
@@ -287,6 +291,22 @@ class Model:
         _refuse(str(key), key, reasons, f"Leave one of the two out ({PREPROCESS.missing.at('mean')} is allowed).")
         _ = design.regression
 
+    def _check_inner_product(self, n_groups: int) -> None:
+        """Refuse what is not defined with an inner product, or is not made here."""
+        key, scale = PREPROCESS.inner_product, self.rules.scale
+        reasons = {
+            MODEL.kind.at("kernel_pca"): self.kernels is not None and "kernels are of the usual inner product here",
+            PREPROCESS.scale.at(scale): self.rules.convention is not None and "variants have none",
+            PREPROCESS.missing.at("pairwise"): self.rules.missing == "pairwise"
+            and "whose products leave out features one by one",
+            str(MODEL.rotation): self.rotation is not None
+            and "it turns components that are orthonormal in the usual one",
+            "several inputs or groups of features": n_groups > 1 and "it is of all features of one input",
+            MODEL.svd_solver.at(self.solver): self.solver == "covariance_eigh"
+            and "samples stream by there, and features are kept one by one",
+        }
+        _refuse(str(key), key, reasons, "Leave one of the two out.")
+
     def _check_rotation(self, rotation: Rotating, name: str, most: int) -> None:
         """Refuse a rotation of components that there are not, of too many, or of what are no components of an X."""
         asked, key = rotation.n_components, "model.rotation.n_components"
@@ -372,7 +392,12 @@ class Model:
 
         Several groups of features have a matrix each over the samples that they share.
         """
-        of_samples = self.sample_weights is not None or self.design is not None or self.rules.convention is not None
+        of_samples = (
+            self.sample_weights is not None
+            or self.design is not None
+            or self.rules.convention is not None
+            or self.unit > 1
+        )
         of_groups = n_groups > 1 or self.n_folds
         if of_groups or self.kernels or of_samples or self.rules.missing == "pairwise" or self.known:
             return "samples"
@@ -455,6 +480,8 @@ class Model:
             side = f"{m:,} x {m:,} summed over {other}, each scaled by its allele frequency"
         elif self.design is not None:
             side = f"{m:,} x {m:,} summed over {other}, as preprocess.regress_out needs it"
+        elif self.unit > 1:
+            side = f"{m:,} x {m:,} summed over {other}, as preprocess.inner_product needs it"
         elif n_groups > 1:
             side = f"{m:,} x {m:,} summed over {other} in {n_groups} groups"
         elif self.n_folds:

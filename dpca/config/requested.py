@@ -69,6 +69,7 @@ def model_of(
         sample_weights=sample_weights,
         reference=reference,
         design=design,
+        unit=max(group.unit for group in groups),
         block_scaling=preprocess.block_scaling,
         n_folds=folds_of(config),
         rotation=None if asked.rotation is None else asked.rotation.asked,

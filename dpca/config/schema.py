@@ -13,6 +13,7 @@ from dpca.config.compute import Compute
 from dpca.config.inputs import (
     ArrayFile,
     Covariates,
+    InnerProductFile,
     Input,
     Inputs,
     Label,
@@ -202,6 +203,13 @@ class Preprocess(Section):
         Field(
             description="What each feature is multiplied by, after scaling. sqrt_cos_lat: the square root of the cosine of the "
             "latitude, so that cells count by their area. Or an array {uri, array} that broadcasts to the feature axes."
+        ),
+    ] = None
+    inner_product: Annotated[
+        InnerProductFile | None,
+        Field(
+            description="The inner product of features, x' M x, after scaling and weights: symmetric positive definite matrices {uri, array} of k neighbours along"
+            " the last axis of features each, such as the mass matrices of elements of a mesh. Components are orthonormal in it."
         ),
     ] = None
     sample_weights: Annotated[

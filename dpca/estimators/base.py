@@ -480,6 +480,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 "missing": self.missing,
                 "weights": self.weights if self.weights is None or isinstance(self.weights, str) else ARRAY,
                 "filters": {**filters, "mask": None if filters.get("mask") is None else ARRAY},
+                **({} if getattr(self, "inner_product", None) is None else {"inner_product": ARRAY}),
             },
             "model": {
                 "kind": self._kind,
@@ -502,7 +503,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             uri, array = group.source.place or (group.layout.name, None)
             inputs.append({**recorded["input"], "name": group.name or None, "uri": uri, "array": array})
         recorded["input"] = inputs[0] if len(inputs) == 1 else inputs
-        for section, key in ((recorded["preprocess"], "weights"), (recorded["preprocess"]["filters"], "mask")):
+        preprocess = recorded["preprocess"]
+        for section, key in ((preprocess, "weights"), (preprocess, "inner_product"), (preprocess["filters"], "mask")):
             section[key] = "array" if isinstance(section[key], dict) else section[key]
         return recorded
 
@@ -522,7 +524,22 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Weights and mask of the features of X, or of the part of it with this name."""
         weights, mask = (_of_name(given, name, known) for given in (self.weights, (self.filters or {}).get("mask")))
         opened = weights if weights is None or isinstance(weights, str) else as_source(weights).only
-        return weights_of(source, self._samples, opened, None if mask is None else as_source(mask).only)  # type: ignore[arg-type]
+        return weights_of(
+            source,
+            self._samples,
+            opened,  # type: ignore[arg-type]
+            None if mask is None else as_source(mask).only,
+            inner=self._inner_product(),
+        )
+
+    def _inner_product(self) -> Any:
+        """The array of matrices, or the sparse matrix, of the parameter `inner_product`; None where it is none, or there is no such parameter."""
+        given = getattr(self, "inner_product", None)
+        if isinstance(given, str):
+            raise ConfigError(
+                f"inner_product is {given!r}", "Pass the array or the sparse matrix.", key="preprocess.inner_product"
+            )
+        return given if given is None or hasattr(given, "tocoo") else as_source(given).only
 
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""

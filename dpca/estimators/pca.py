@@ -92,6 +92,10 @@ class PCA(Streaming):
     weights : array, "sqrt_cos_lat" or None, default None
         What features are multiplied by after scaling: an array of anything that X may be, which broadcasts to the feature
         axes; or the square root of the cosine of the latitudes of an xarray.DataArray: a coordinate of an axis, or of several.
+    inner_product : array (..., k, k), scipy.sparse matrix (d, d), or None, default None
+        The inner product x' M x of features, after scaling and weights: a symmetric positive definite matrix for each k neighbours along the last
+        axis of features, such as the mass matrix of an element, or one for all of these; or a sparse matrix of such equal blocks. `components_`
+        are orthonormal in it, and scores are products of X_c with `weighted_components_`. It keeps samples (see svd_solver).
     missing : "error", "mean", "drop", "land" or "pairwise", default "error"
         What to do with NaN and masked values. "error": refuse them. "mean": fill in the feature's mean. "drop": leave out features
         that have one. "land": leave out features without any value, and refuse others that miss one. "pairwise": use only features that both samples have; transform(X) then differs from fit_transform(X).
@@ -192,7 +196,7 @@ class PCA(Streaming):
     sample_weight_kind: Any
 
     _kind = "pca"
-    _with_features = ("mean", "scale", "weights", "components", "rotated_components")
+    _with_features = ("mean", "scale", "weights", "components", "weighted_components", "rotated_components")
     _weighted = False
     """Whether samples of the fit had weights."""
 
@@ -206,6 +210,7 @@ class PCA(Streaming):
         regress_out: Mapping[str, Any] | None = None,
         scale: str | Mapping[str, str] = "none",
         weights: Any = None,
+        inner_product: Any = None,
         missing: str = "error",
         filters: Mapping[str, Any] | None = None,
         block_scaling: str = "none",
@@ -230,6 +235,7 @@ class PCA(Streaming):
         self.regress_out = regress_out
         self.scale = scale
         self.weights = weights
+        self.inner_product = inner_product
         self.missing = missing
         self.filters = filters
         self.block_scaling = block_scaling
@@ -333,6 +339,8 @@ class PCA(Streaming):
         PrecisionError
             When the noise is not known (`certificate_["noise_variance"]`), or there is none, and no density.
         """
+        check_is_fitted(self)
+        self._check_usual("score_samples")
         noise, d = self._known_noise(), self._n_features_present
         kept = self.explained_variance_ > noise
         if noise <= 0 and (k := int(kept.sum())) < d:
@@ -363,6 +371,7 @@ class PCA(Streaming):
         OverBudgetError
             When d x d does not fit the memory: `score_samples` does not need that matrix.
         """
+        self._check_usual("get_covariance")
         noise = self._known_noise()
         return self._model_covariance(np.maximum(self.explained_variance_ - noise, 0), noise)
 
@@ -376,6 +385,8 @@ class PCA(Streaming):
         PrecisionError
             As in `score_samples`: a covariance without noise has no inverse.
         """
+        check_is_fitted(self)
+        self._check_usual("get_precision")
         noise, d = self._known_noise(), self.n_features_in_
         if noise <= 0 and np.count_nonzero(self.explained_variance_ > 0) < d:
             raise PrecisionError(
@@ -386,6 +397,14 @@ class PCA(Streaming):
             return np.asarray(np.linalg.inv(self.get_covariance()), np.float64)
         signal = np.maximum(self.explained_variance_, noise)
         return self._model_covariance(1 / signal - 1 / noise, 1 / noise)
+
+    def _check_usual(self, method: str) -> None:
+        """Refuse probabilistic PCA of a fit with an inner product of its own."""
+        if self._result.has_inner_product:
+            raise ConfigError(
+                f"{method} is of probabilistic PCA, whose noise is alike in all features, but the fit has an inner_product",
+                "Leave inner_product out, or use the scores and eigenvalues.",
+            )
 
     def _known_noise(self) -> float:
         """`noise_variance_`, where it is known."""
@@ -491,8 +510,10 @@ class PCA(Streaming):
     def _fitted_of(self, one: Result) -> Fitted:
         """The arrays that new samples are projected with, of one group of features."""
         if not self._in_memory:
-            return one.fitted
+            return one.fitted.projecting
         mean, scale, weights, components = self._arrays_of(one)
+        if one.has_inner_product:
+            components = self._unlabelled("weighted_components")[one.group]
         return Fitted(mean, scale, weights, components, one.factor, one.regression)
 
     def _arrays_of(self, one: Result) -> tuple[Any, Any, Any, Any]:
@@ -732,6 +753,7 @@ class PCA(Streaming):
         self.scale_: Any
         self.weights_: Any
         self.components_: Any
+        self.weighted_components_: Any
         self.rotated_components_: Any
         self._set_arrays()
         arrays, counts = result.arrays, result.manifest["counts"]
@@ -760,5 +782,5 @@ class PCA(Streaming):
             self.variance_share_ = np.asarray(arrays["variance_share"][...], np.float64)
         if in_memory:
             for one in result.each:
-                for name in ("components", "rotated_components"):
+                for name in ("components", "weighted_components", "rotated_components"):
                     arrays.let_go(one.named(name))  # the attribute holds them

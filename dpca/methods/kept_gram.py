@@ -105,7 +105,10 @@ def check_same(result: Result, config: Config) -> None:
                 *("absent_chunks", "missing_values"),
             ),
         ),
-        ("preprocess", ("scale", "scale_ddof", "missing", "weights", "sample_weights", "regress_out", "filters")),
+        (
+            "preprocess",
+            ("scale", "scale_ddof", "missing", "weights", "inner_product", "sample_weights", "regress_out", "filters"),
+        ),
         ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),
     ):
         changes = differences(

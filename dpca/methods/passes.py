@@ -25,6 +25,7 @@ from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.division import WHOLE, Division
 from dpca.numerics.dosages import DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
+from dpca.numerics.inner_products import Roots, wrong_matrices
 from dpca.numerics.panels import About, Means, Rules
 from dpca.numerics.preprocess import NotExact, NotFinite, is_beyond_float64
 from dpca.numerics.regression import Regression
@@ -111,6 +112,23 @@ class Pass(Work):
                 return np.full(math.prod(extent(box)), self.factor) if weights is None else weights * self.factor
 
             yield multiplied
+
+    @contextmanager
+    def inner(self) -> Iterator[Callable[[Box], Roots | None]]:
+        """A function that returns the factors of the inner product of a box of features; None where it is the usual one."""
+        inner = None if self.weights is None else self.weights.inner
+        if inner is None:
+            yield lambda _: None
+            return
+        with inner.open() as matrices_of:
+
+            def roots_of(box: Box) -> Roots:
+                matrices = matrices_of(box)
+                if (wrong := wrong_matrices(matrices)).any():
+                    raise inner.unusable(box, matrices, wrong)
+                return Roots.of(matrices, inner.grid(extent(box)))
+
+            yield roots_of
 
     def masked(self) -> NDArray[np.bool_] | None:
         """Mask of the features that weights leave out, where features are kept, (n_features,); None without weights."""
@@ -261,6 +279,7 @@ class Pass(Work):
             and layout.valid_range == EVERY
             and self.regression is None
             and self.factor == 1
+            and (self.weights is None or self.weights.inner is None)
             # A missing value is its feature's mean, which is not 0 in data that are not centred.
             and (self.rules.center or self.rules.missing == "error")
         )
@@ -275,6 +294,7 @@ class Pass(Work):
             and layout.valid_range == EVERY
             and not layout.missing_values
             and self.regression is None
+            and (self.weights is None or self.weights.inner is None)
             and self.sample_weights is None
             and self.reference is None
             and self.n_known == 0

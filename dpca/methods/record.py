@@ -53,13 +53,16 @@ def changes_of(before: dict[str, Any], groups: Groups) -> list[str]:
 
 def fields_of(config: Config) -> dict[str, Any]:
     """Fingerprints of the files of weights and masks of the features and of covariates, by key, without their places."""
-    files: dict[str, Any] = {"weights": config.preprocess.weights, "mask": config.preprocess.filters.mask}
+    preprocess = config.preprocess
+    files: dict[str, Any] = {"weights": preprocess.weights, "mask": preprocess.filters.mask}
     for one in config.inputs:
         files |= {f"{key} of {one.name}": getattr(one, key) for key in ("weights", "mask") if one.name}
     found = {
         key: without_place(file.open().fingerprint()) for key, file in files.items() if isinstance(file, ArrayFile)
     }
-    regressed = config.preprocess.regress_out
+    if preprocess.inner_product is not None:
+        found["inner_product"] = without_place(preprocess.inner_product.fingerprint())
+    regressed = preprocess.regress_out
     if regressed is not None and regressed.covariates is not None:
         found["covariates"] = without_place(fingerprint_of(regressed.covariates.uri, regressed.covariates.array))
     if regressed is not None and isinstance(regressed.by, LabelsFile):

@@ -53,7 +53,7 @@ def targets_span(work: Sweep, loadings: Loadings, turn: F64, power: float, span:
 
 def _loadings_of(work: Sweep, loadings: Loadings, span: int, report: Report) -> Any:
     for tile in work.plan.tiles_of(span):
-        components = work.outputs.read_part(work.reads, tile)
+        components = work.read(tile)
         yield from pieces_of(components, loadings, work.plan.panel_width)
         report(components.nbytes)
 
@@ -69,7 +69,7 @@ def extremes_of_scores_span(work: Sweep, turn: F64, span: int, report: Report) -
     """Largest entry of each column of the rotated scores of a span: negated and as it is, (2, k)."""
     extremes = np.full((2, len(turn)), -np.inf)
     for tile in work.plan.tiles_of(span):
-        scores = work.outputs.read_part(work.reads, tile)
+        scores = work.read(tile)
         rotated = scores[:, : len(turn)] @ turn
         extremes = np.maximum(extremes, [-rotated.min(axis=0), rotated.max(axis=0)])
         report(scores.nbytes)
@@ -79,7 +79,7 @@ def extremes_of_scores_span(work: Sweep, turn: F64, span: int, report: Report) -
 def scores_rotated_span(work: Sweep, turn: F64, span: int, report: Report) -> int:
     """Write the rotated scores of a span."""
     for tile in work.plan.tiles_of(span):
-        scores = work.outputs.read_part(work.reads, tile)
+        scores = work.read(tile)
         work.outputs.write_part(work.writes[0], tile, scores[:, : len(turn)] @ turn)
         report(scores.nbytes)
     return 0
@@ -279,7 +279,7 @@ class Rotator:
             Stage(
                 name="signs of rotated scores",
                 task=extremes_of_scores_span,
-                work=Sweep(plan, self.outputs, reads="scores"),
+                work=Sweep(plan, self.outputs, reads=("scores",)),
                 shared=(rotation.to_scores(self.whiten),),
                 empty=np.full((2, k), -np.inf),
                 merge=np.maximum,
@@ -304,7 +304,7 @@ class Rotator:
             Stage(
                 name=stage,
                 task=scores_rotated_span,
-                work=Sweep(plan, self.outputs, writes, "scores"),
+                work=Sweep(plan, self.outputs, writes, ("scores",)),
                 shared=(rotation.to_scores(self.whiten),),
                 empty=0,
                 merge=operator.add,
@@ -323,7 +323,7 @@ class Rotator:
                 plan,
                 self.outputs,
                 tuple(of_group(name, group) for name in writes),
-                of_group("components", group),
+                (of_group("components", group),),
             )
             for plan, group in zip(self.data.plans, self.data.names, strict=True)
         ]

@@ -28,7 +28,7 @@ from dpca.numerics.spectrum import REFINED, Spectrum, judged, reciprocal
 from dpca.numerics.weights import mean_of
 from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt
-from dpca.store.arrays import Dims, of_group
+from dpca.store.arrays import COMPONENTS, WEIGHTED_COMPONENTS, Dims, of_group
 from dpca.store.outputs import Outputs
 from dpca.types import F64
 
@@ -58,8 +58,8 @@ class _Steps:
 
     second: str
     sweep: str
-    between: str
-    """The array that the pass writes and the sweep reads."""
+    between: tuple[str, ...]
+    """The arrays that the pass writes and the sweep reads."""
     pending: tuple[str, ...]
     """Arrays that the sweep writes, until all is written."""
     final: tuple[str, ...]
@@ -100,7 +100,8 @@ class SecondPass:
 
         In double precision it gives Ritz values, too, and rotates components where that makes them more accurate.
         """
-        steps = self._steps(solved, "components", "orthogonalize", "components", ("components",))
+        final = (COMPONENTS,) if self._model.unit == 1 else (COMPONENTS, WEIGHTED_COMPONENTS)
+        steps = self._steps(solved, "components", "orthogonalize", final, final)
         attempt, stored = self._attempt(solved), solved.attempt.rung.dtype
         nonzero = solved.spectrum.singular_values > 0
         sums = self._back_projected(steps, solved, attempt).sums
@@ -125,7 +126,7 @@ class SecondPass:
         if transform is not None:
             overlap = self._orthogonalized(steps, transform, attempt, stored)
             projection = projection @ transform.T
-        self._publish(steps, steps.pending if transform is not None else (steps.between,))
+        self._publish(steps, steps.pending if transform is not None else steps.between)
         if regressions:
             return solved
         if len(sums) > 1:
@@ -142,7 +143,7 @@ class SecondPass:
 
     def scores(self, solved: Solved) -> Solved:
         """Scores and alpha from a second pass over samples, in double precision."""
-        steps = self._steps(solved, "scores", "signs", "left_vectors", ("scores", "alpha"))
+        steps = self._steps(solved, "scores", "signs", ("left_vectors",), ("scores", "alpha"))
         spectrum, nonzero = solved.spectrum, solved.spectrum.singular_values > 0
         partial = self._left_vectors(steps, solved)
         ritz = Ritz.of(partial.overlap, partial.projection, nonzero)
@@ -186,8 +187,9 @@ class SecondPass:
         """Write the components of all features, and measure those of each group."""
         alpha, stored = solved.spectrum.alpha, solved.attempt.rung.dtype
         if not steps.finished:
-            self._create_components(steps.between, stored, alpha.shape[1])
-        writes = steps.to_write(steps.between)
+            for name in steps.between:
+                self._create_components(name, stored, alpha.shape[1])
+        writes = steps.to_write(*steps.between)
         nothing = (BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns) for _ in self._data.groups)
         empty = ByGroup(tuple(nothing))
         data = replace(self._data, factors=solved.summary.factors.values)
@@ -215,9 +217,9 @@ class SecondPass:
         """Write the left singular vectors of all samples, and measure them."""
         alpha, attempt = solved.spectrum.alpha, solved.attempt
         if not steps.finished:
-            self._outputs.create_tiled(steps.between, self._plan, (self._sample,), DOUBLE, alpha.shape[1])
+            self._outputs.create_tiled(steps.between[0], self._plan, (self._sample,), DOUBLE, alpha.shape[1])
         rung = replace(attempt.rung, dtype=DOUBLE)
-        writes = steps.to_write(steps.between)
+        writes = steps.to_write(*steps.between)
         stage = Stage(
             name=steps.second,
             task=left_vectors_span,
@@ -304,7 +306,12 @@ class SecondPass:
         for name in writes:
             self._create_components(name, stored, k)
         sweeps = [
-            Sweep(plan, self._outputs, tuple(of_group(name, group) for name in writes), of_group(steps.between, group))
+            Sweep(
+                plan,
+                self._outputs,
+                tuple(of_group(name, group) for name in writes),
+                tuple(of_group(name, group) for name in steps.between),
+            )
             for plan, group in zip(self._data.plans, self._data.names, strict=True)
         ]
         stage = Stage(
@@ -315,7 +322,7 @@ class SecondPass:
             empty=np.zeros_like(transform),
             merge=operator.iadd,
             concurrency=attempt.concurrency,
-            n_bytes=k * self._data.n_features * stored.itemsize,
+            n_bytes=len(steps.between) * k * self._data.n_features * stored.itemsize,
         )
         return self._stages.run(stage)
 
@@ -355,20 +362,24 @@ class SecondPass:
 
     # What they write.
 
-    def _steps(self, solved: Solved, second: str, sweep: str, between: str, final: tuple[str, ...]) -> _Steps:
+    def _steps(
+        self, solved: Solved, second: str, sweep: str, between: tuple[str, ...], final: tuple[str, ...]
+    ) -> _Steps:
         """The names of the pass and its sweep: each solver that reaches them has its own, also in a resumed run."""
         if self._suffix:
             second, sweep = (f"{name} {self._suffix}" for name in (second, sweep))
-        between, pending = pending_name(between, second), tuple(pending_name(name, sweep) for name in final)
+        between, pending = (
+            tuple(pending_name(name, step) for name in names) for step, names in ((second, between), (sweep, final))
+        )
         return _Steps(second, sweep, between, pending, final, self._finished(second, sweep, between, final))
 
-    def _finished(self, second: str, sweep: str, between: str, final: Sequence[str]) -> bool:
-        """Whether the pass and its sweep had finished before, so that `between`, the array that links them, is removed.
+    def _finished(self, second: str, sweep: str, between: Sequence[str], final: Sequence[str]) -> bool:
+        """Whether the pass and its sweep had finished before, so that `between`, the arrays that link them, are removed.
 
         Then no part of them can be repeated alone: if one of the final arrays is damaged, both start again.
         """
         ledger = self._stages.ledger
-        if ledger is None or any(name in self._outputs for name in self._of_groups(between)):
+        if ledger is None or any(name in self._outputs for one in between for name in self._of_groups(one)):
             return False
         if not ledger.checkpoint(second).complete(self._data.n_spans):
             return False
@@ -388,8 +399,9 @@ class SecondPass:
         for name, final in zip(written, steps.final, strict=True):
             for one, new in zip(self._of_groups(name), self._of_groups(final), strict=True):
                 self._outputs.rename(one, new)
-        for name in self._of_groups(steps.between):
-            self._outputs.remove(name)
+        for between in steps.between:
+            for name in self._of_groups(between):
+                self._outputs.remove(name)
 
     def _of_groups(self, name: str) -> list[str]:
         """The names of an array of each group."""

@@ -22,6 +22,7 @@ from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.division import Along, of_features
 from dpca.numerics.feature_panels import FeaturePanels
+from dpca.numerics.inner_products import Roots
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.slabs import Plan, extent
@@ -60,12 +61,12 @@ def _features_added_up(
     """The sums of a span of features, each of which begins as `begin` returns it."""
     plan, counts, sparse = work.plan, Counts(), work.sparse_panels(columns=work.random_columns)
     sums = dict[Cell, Accumulator]()
-    with work.weighing() as weights_of:
+    with work.weighing() as weights_of, work.inner() as roots_of:
         for tile, slabs in work.read(span, counts, report, as_lines=work.solver != "tsqr"):
             found = {name: work.values_of(name, tile) for name in work.writes}
             for slab in slabs:
                 of_slab = {name: work.values_of(name, (slice(0, slab.width),)) for name in found}
-                weights = weights_of(slab.box)
+                weights, roots = weights_of(slab.box), roots_of(slab.box)
                 for cell, along in work.division.cells(slab.box, plan.feature_shape, span):
                     own = weights if along is None or weights is None else weights[along]
                     if cell not in sums:
@@ -77,7 +78,7 @@ def _features_added_up(
                         some = slab.raw
                         if along is not None:
                             some = of_features(some, plan.samples_axis, plan.kept_fastest, along)
-                        panels = slab.located(standardizer.panels(some, own))
+                        panels = slab.located(standardizer.panels(some, own, roots))
                     for panel in sums[cell].of_slab(panels):
                         assert isinstance(panel, FeaturePanel)
                         of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
@@ -153,7 +154,7 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
     standardizer, sparse = None if work.is_affine else work.feature_panels(), work.sparse_panels()
     own = block.astype(np.float64)
     assert work.outputs is not None
-    with work.weighing() as weights_of:
+    with work.weighing() as weights_of, work.inner() as roots_of:
         for tile, slabs in work.read(span, found.counts, report, as_lines=True):
             mean, scale, weights = (
                 work.outputs.read_part(of_group(name, work.name), tile) for name in ("mean", "scale", "weights")
@@ -172,7 +173,8 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
                     rows = KnownRows(slab.raw, plan, about, work.working_dtype, layout.missing_values, left_out)
                     found.add(block, rows.width, rows, None if (factor == 1).all() else factor)
                     continue
-                for panel in slab.located(standardizer.panels(slab.raw, weights_of(slab.box))):
+                panels = standardizer.panels(slab.raw, weights_of(slab.box), roots_of(slab.box))
+                for panel in slab.located(panels):
                     found.add(block, panel.stop - panel.start, panel.matrix.__getitem__)
     return found
 
@@ -235,25 +237,36 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
     standardizer, sparse = work.feature_panels(), work.sparse_panels()
-    with work.weighing() as weights_of:
+    with work.weighing() as weights_of, work.inner() as roots_of:
         for tile, slabs in work.read(span, measured.counts, report, as_lines=True):
-            components = np.empty((alpha.shape[1], *extent(tile)), stored)
+            found = [np.empty((alpha.shape[1], *extent(tile)), stored) for _ in work.writes]
             assert work.outputs is not None
             means = work.outputs.read_part(of_group("mean", work.name), tile)
             for slab in slabs:
                 mean = means[slab.inside].reshape(-1)
                 of_slab, weights = np.empty((alpha.shape[1], slab.width), stored), weights_of(slab.box)
+                roots = roots_of(slab.box)
                 if slab.lines is not None and (panel := sparse.of_features(slab.lines, weights)) is not None:
                     assert panel.lines is not None
                     of_slab[...] = measured.add_lines(panel.lines, alpha, stored)
                 else:
-                    for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights)):
+                    for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights, roots)):
                         of_slab[:, start:stop] = measured.add(matrix, alpha, stored)
-                # A feature that was left out has no component: NaN, since 0 would look like one.
-                of_slab[:, np.isnan(mean)] = np.nan
-                components[(slice(None), *slab.inside)] = of_slab.reshape(-1, *extent(slab.box))
-            work.write(work.writes[0], tile, components)
+                for components, of_kind in zip(
+                    found, [of_slab] if roots is None else of_inner(of_slab, roots), strict=False
+                ):
+                    # A feature that was left out has no component: NaN, since 0 would look like one.
+                    of_kind[:, np.isnan(mean)] = np.nan
+                    components[(slice(None), *slab.inside)] = of_kind.reshape(-1, *extent(slab.box))
+            for name, components in zip(work.writes, found, strict=True):
+                work.write(name, tile, components)
     return OfGroup(work.group, measured)
+
+
+def of_inner(components: NDArray[Any], roots: Roots) -> list[NDArray[Any]]:
+    """The maps that are orthonormal in an inner product, of the components of the features times its factors; and what scores are products with."""
+    rows = components.astype(np.float64)
+    return [found.astype(components.dtype) for found in (roots.undone(rows), roots.times_transposed(rows))]
 
 
 def left_vectors_span(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpca.genotypes.dosages import COPIES, MISSING, ROUNDING
 from dpca.numerics.feature_panels import FeaturePanels
+from dpca.numerics.inner_products import Roots
 from dpca.numerics.panels import Convention, FeatureCounts, FeaturePanel
 from dpca.numerics.preprocess import (
     NotFinite,
@@ -99,9 +100,15 @@ class DosagePanels(FeaturePanels):
         return float(MISSING) in self._missing_values
 
     def _standardize(
-        self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None, weights: F64 | None
+        self,
+        start: int,
+        stop: int,
+        block: F64,
+        missing: NDArray[np.bool_] | None,
+        weights: F64 | None,
+        roots: Roots | None,
     ) -> FeaturePanel:
-        """Fill, centre, scale and weight a block in place; features that are left out become 0."""
+        """Fill, centre, scale and weight a block in place; features that are left out become 0. Variants have no inner product."""
         rules, n, width = self._rules, len(block), stop - start
         assert rules.convention is not None
         masked = np.zeros(width, bool) if weights is None else np.isnan(weights)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.numerics.inner_products import USUAL, Roots
 from dpca.numerics.panels import AppliedPanel, FeatureCounts, FeaturePanel, Rules
 from dpca.numerics.preprocess import (
     CONSTANT,
@@ -86,17 +87,25 @@ class FeaturePanels(Standardizer):
         self._beside = np.vstack([shares, columns.T])
         """1'/n, or shares of the weights, whose product with a block is the means, above Omega'."""
 
-    def panels(self, raw: NDArray[Any], weights: F64 | None = None) -> Iterator[FeaturePanel]:
+    def panels(
+        self, raw: NDArray[Any], weights: F64 | None = None, roots: Roots | None = None
+    ) -> Iterator[FeaturePanel]:
         """Preprocess a slab.
 
         Parameters
         ----------
         raw : the slab as stored, samples along the plan's samples axis; not written to
         weights : of the slab's features, flattened; NaN for a feature that is left out. None for weights of 1
+        roots : of the inner product of the slab's features; None for the usual one
         """
         for start, piece in self._pieces(raw):
             along = slice(start, start + math.prod(self._plan.features_in(piece.shape)))
-            yield self._in_blocks(start, piece, None if weights is None else weights[along])
+            yield self._in_blocks(
+                start,
+                piece,
+                None if weights is None else weights[along],
+                None if roots is None else roots.of_features(along),
+            )
 
     def _as_stored(self, piece: NDArray[Any]) -> bool:
         """Whether stored values need only centring, and working precision represents each of them."""
@@ -113,19 +122,20 @@ class FeaturePanels(Standardizer):
         np.subtract(values, mean.reshape(shape), out=self._panel(values.size).reshape(values.shape))
         return self._matrix(mean.size)
 
-    def _in_blocks(self, start: int, piece: NDArray[Any], weights: F64 | None) -> FeaturePanel:
-        """Preprocess a piece by the rules in float64, block by block; `weights` are those of the piece."""
+    def _in_blocks(self, start: int, piece: NDArray[Any], weights: F64 | None, roots: Roots | None) -> FeaturePanel:
+        """Preprocess a piece by the rules in float64, block by block; `weights` and `roots` are those of the piece."""
         parts: list[FeaturePanel] = []
         matrix = self._matrix(math.prod(self._plan.features_in(piece.shape)))
         for first, last, block, missing in self._blocks(piece, None if weights is None else np.isnan(weights)):
             of_block = None if weights is None else weights[first:last]
-            parts.append(self._standardize(start + first, start + last, block, missing, of_block))
+            within = None if roots is None else roots.of_features(slice(first, last))
+            parts.append(self._standardize(start + first, start + last, block, missing, of_block, within))
             with np.errstate(over="ignore"):  # the product detects infinite values
                 matrix[:, first:last] = block
         return _joined(parts, matrix)
 
     def again(
-        self, raw: NDArray[Any], mean: F64, weights: F64 | None = None
+        self, raw: NDArray[Any], mean: F64, weights: F64 | None = None, roots: Roots | None = None
     ) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Preprocess a slab a second time; where it needs only centring, by the means of the first time.
 
@@ -136,7 +146,7 @@ class FeaturePanels(Standardizer):
         ----------
         raw : as for `panels`
         mean : means of the slab's features, flattened; NaN for a feature that the first time left out
-        weights : as for `panels`
+        weights, roots : as for `panels`
 
         Yields
         ------
@@ -148,11 +158,12 @@ class FeaturePanels(Standardizer):
             given = None if weights is None else weights[start:stop]
             if gone.any():
                 given = np.where(gone, np.nan, 1.0 if given is None else given)
-            if given is None and self._as_stored(piece):
+            within = None if roots is None else roots.of_features(slice(start, stop))
+            if given is None and within is None and self._as_stored(piece):
                 with np.errstate(all="ignore"):
                     matrix = self._subtract(piece, mean[start:stop].astype(self._working_dtype))
                     matrix = matrix if np.isfinite(matrix.sum()) else None
-            yield start, stop, self._in_blocks(start, piece, given).matrix if matrix is None else matrix
+            yield start, stop, self._in_blocks(start, piece, given, within).matrix if matrix is None else matrix
 
     def apply(
         self,
@@ -235,7 +246,13 @@ class FeaturePanels(Standardizer):
             yield panel
 
     def _standardize(
-        self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None, weights: F64 | None
+        self,
+        start: int,
+        stop: int,
+        block: F64,
+        missing: NDArray[np.bool_] | None,
+        weights: F64 | None,
+        roots: Roots | None,
     ) -> FeaturePanel:
         """Fill, centre, scale and weight a block in place; features that are left out become 0."""
         zero = rows_alike(block if weights is None else block[:, weights > 0], 0.0)
@@ -255,20 +272,23 @@ class FeaturePanels(Standardizer):
             block *= given
             # 1 / t, t = weight / scale; where t = 0 the feature is 0, and its mean stays as it is.
             back = np.divide(divisor, given, out=np.full_like(divisor, np.inf), where=given > 0)
+        inner = USUAL if roots is None else roots
+        rounding = inner.rounding(block)
+        inner.multiply(block)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected where the results are added up
             # One product for the remaining mean and the sketch, one for r and the sketch: their cost is reading the
             # block, and BLAS is faster in this order.
             combined = self._beside @ block
             remaining = combined[0].copy() if self._rules.center else np.zeros(stop - start)
-            centre = centre + np.where(np.isfinite(back), remaining * back, 0.0)
-            combined[0] = reduced = centre / back
+            centre = centre + np.where(np.isfinite(back), inner.undone(remaining[None])[0] * back, 0.0)
+            combined[0] = reduced = inner.times((centre / back)[None])[0]
             products = combined @ block.T
             squares = self._squares(block, remaining, about.integers)
             mean_norm2 = float(reduced @ reduced)
             squares = not_lost(np.maximum(squares, 0.0), block)
             squares, mean_product = of_zeros(zero, squares, products[0] - float(remaining @ reduced), mean_norm2)
-            level = reduced if about.fit is None else about.size / back
-            fit = np.zeros(0) if about.fit is None else about.fit.size / back
+            level = inner.bound((centre if about.fit is None else about.size) / back)
+            fit = np.zeros(0) if about.fit is None else inner.bound(about.fit.size / back)
             clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * float(level @ level))
             varies = clearly or not all_constant(block - remaining, level)
         return FeaturePanel(
@@ -286,10 +306,10 @@ class FeaturePanels(Standardizer):
             features=features,
             absent=self._absent(about.missing, gone),
             varies=varies,
-            integers=about.integers and bool((gone | (given == 1)).all()),
+            integers=about.integers and roots is None and bool((gone | (given == 1)).all()),
             sketch=products[1:].T,
             regression=None if about.fit is None else np.where(gone, np.nan, about.fit.coefficients),
-            fitted=len(block) * float(fit @ fit),
+            fitted=len(block) * float(fit @ fit) + rounding,
         )
 
     def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> Centred:

@@ -23,6 +23,7 @@ def plan_layout(
     n_spans: int | None = None,
     tile_width: int | None = None,
     columns: int | None = None,
+    unit: int = 1,
 ) -> Plan:
     """The cuts of a stored array; parameters as of `dpca.slabs.make_plan`.
 
@@ -44,6 +45,7 @@ def plan_layout(
         n_spans=n_spans,
         tile_width=tile_width,
         columns=columns,
+        unit=unit,
     )
 
 

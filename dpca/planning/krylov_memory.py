@@ -57,7 +57,7 @@ class KrylovMemory(SolverMemory):
             tasks[self._later]["slab, with its sides as two axes"] = values
         if (second := second_pass(plan, self.needs.components)) is not None:
             working = dtype if samples else np.dtype(np.float64)
-            tasks |= held_to_stream(plan, second, self._sweep, self.k, working, reader)
+            tasks |= held_to_stream(plan, second, self._sweep, self.k, working, reader, self.model.unit)
         self.in_ledger(tasks, dict.fromkeys((self._first, self._later), 8 * m * columns))
         return tasks
 

@@ -72,7 +72,7 @@ class MatrixMemory(SolverMemory):
                 "tile being written": outputs.held_to_write(8 * plan.tile_width * n_regressors),
             }
             if self.needs.components:
-                tasks |= held_to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader)
+                tasks |= held_to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader, model.unit)
         else:
             counted = 2 * 8 * 4 * m  # means, squares and corrections of a panel, a span and the total
             if reads_means(plan, model, self.needs.source.layout):

@@ -210,7 +210,7 @@ def _planned(
         alone = partial(forecast, of=needs[number : number + 1])
         at_most = max(k, 0 if model.design is None else len(model.design.names))
         possible: Iterable[RunPlan] = readings_of(
-            group.layout, group.samples_axis, keeps, at_most, workers.budget, columns
+            group.layout, group.samples_axis, keeps, at_most, workers.budget, columns, group.unit
         )
         if settled:
             possible = [RunPlan((settled.inputs[number].of(group.layout),))]
@@ -342,9 +342,16 @@ def joined_processes(first: tuple[Process, ...], second: tuple[Process, ...]) ->
 
 
 def readings_of(
-    layout: Layout, axis: int, keeps: Side, n_components: int, budget: Budget, columns: int | None = None
+    layout: Layout,
+    axis: int,
+    keeps: Side,
+    n_components: int,
+    budget: Budget,
+    columns: int | None = None,
+    unit: int = 1,
 ) -> Iterator[RunPlan]:
-    """The ways to read an input, without a copy first, with wide slabs first."""
+    """The ways to read an input, without a copy first, with wide slabs first; `unit` as for `dpca.slabs.make_plan`."""
+    cuts = partial(plan_layout, samples_axis=axis, n_components=n_components, keeps=keeps, columns=columns, unit=unit)
     m = math.prod(layout.shape[other] for other in axes_of(keeps, len(layout.shape), axis))
     panel = min(LARGEST_SLAB_BYTES, SLAB_WIDTH * m * layout.dtype.itemsize)
     largest = max(SLAB_BYTES, panel) if columns is None else PRODUCT_SLAB_BYTES
@@ -352,7 +359,7 @@ def readings_of(
     seen: list[Plan] = []
     for divide in (False, True) if layout.divisible else (False,):
         for size in sizes:
-            plan = plan_layout(layout, axis, n_components, keeps, slab_bytes=size, divide=divide, columns=columns)
+            plan = cuts(layout, slab_bytes=size, divide=divide)
             if plan not in seen:
                 seen.append(plan)
                 yield RunPlan.of(plan, "parts" if divide else "columns")
@@ -365,7 +372,7 @@ def readings_of(
             copies.append(copy)
     for size in sizes:
         for copy in copies:
-            plan = plan_layout(copy.layout, axis, n_components, keeps, slab_bytes=size, divide=True, columns=columns)
+            plan = cuts(copy.layout, slab_bytes=size, divide=True)
             yield RunPlan.of(plan, "copy", copy)
 
 

@@ -38,6 +38,11 @@ class FeatureGroup:
         return self.source.layout
 
     @property
+    def unit(self) -> int:
+        """Number of neighbouring features that an inner product keeps together."""
+        return 1 if self.weights is None else self.weights.unit
+
+    @property
     def n_samples(self) -> int:
         return self.layout.shape[self.samples_axis]
 

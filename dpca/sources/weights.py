@@ -1,4 +1,4 @@
-"""Weights of features, and masks of those that are left out: arrays that broadcast to the feature axes, read in parts."""
+"""Weights of features, inner products, and masks of those that are left out: arrays that broadcast to the feature axes, read in parts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dpca.settings import PREPROCESS
 from dpca.slabs import Box, extent
 from dpca.sources.base import Layout, Reader, Region, SamplesAxis, Source, describe
 from dpca.sources.coordinate import difference
+from dpca.sources.inner_products import InnerProduct, inner_product_of
 from dpca.sources.latitudes import sqrt_cos_lat
 from dpca.sources.memory import MemorySource
 from dpca.types import F64
@@ -86,6 +87,13 @@ class FeatureWeights:
     weights: Field | None = None
     masks: tuple[Field, ...] = ()
     """True, or another number than 0, where a feature is used; 0 or NaN where it is left out. It is used where all of them use it."""
+    inner: InnerProduct | None = None
+    """Matrices of neighbouring features, which come after the weights; None for the usual inner product."""
+
+    @property
+    def unit(self) -> int:
+        """Number of neighbouring features that are never cut apart."""
+        return 1 if self.inner is None else self.inner.unit
 
     @contextmanager
     def open(self) -> Iterator[Callable[[Box], F64 | None]]:
@@ -114,7 +122,8 @@ class FeatureWeights:
             field and replace(field, source=field.source.restrict(field.region(box)))
             for field in (self.weights, *self.masks)
         )
-        return FeatureWeights(weights, tuple(mask for mask in masks if mask is not None))
+        inner = self.inner and self.inner.restrict(box)
+        return FeatureWeights(weights, tuple(mask for mask in masks if mask is not None), inner)
 
     def of_all(self, shape: Sequence[int]) -> F64 | None:
         """The weights of all features, flattened; for few features."""
@@ -125,7 +134,8 @@ class FeatureWeights:
     def inputs(self) -> tuple[tuple[Source, Region], ...]:
         """The arrays, each with its whole region."""
         fields = [field for field in (self.weights, *self.masks) if field is not None]
-        return tuple((field.source, tuple(slice(0, n) for n in field.source.layout.shape)) for field in fields)
+        arrays = tuple((field.source, tuple(slice(0, n) for n in field.source.layout.shape)) for field in fields)
+        return arrays if self.inner is None else (*arrays, self.inner.input)
 
     def held(self, shape: Sequence[int]) -> dict[str, int]:
         """Bytes that are held for a box of features of this shape, by name."""
@@ -137,7 +147,7 @@ class FeatureWeights:
                     if axis is not None:
                         region[axis] = length
                 held |= {f"{name}: {part}": size for part, size in field.source.held(tuple(region)).items()}
-        return held
+        return held if self.inner is None else held | self.inner.held(shape)
 
 
 def weights_of(
@@ -146,12 +156,14 @@ def weights_of(
     weights: Source | Literal["sqrt_cos_lat"] | None,
     mask: Source | None,
     invert: bool = False,
+    inner: Source | Any = None,
 ) -> FeatureWeights | None:
-    """The weights and the mask of the features of a source; None if there are neither.
+    """The weights, the mask and the inner product of the features of a source; None if there is none of them.
 
     Parameters
     ----------
     invert : whether the mask is true where features are left out
+    inner : an array of matrices, or a sparse matrix of scipy
     """
     axis = source.layout.axis_of(samples_axis)
     if weights == "sqrt_cos_lat":
@@ -170,9 +182,11 @@ def weights_of(
             if not kind.of_samples and kind in source.knows:  # such as where voxels lie
                 kind.joined([source.layout.name, array.layout.name], [source.about(kind), array.about(kind)])
     of_weights, of_mask = fields
-    if of_mask is None:
-        return None if of_weights is None else FeatureWeights(of_weights)
-    return FeatureWeights(of_weights, (replace(of_mask, invert=invert),))
+    masks = () if of_mask is None else (replace(of_mask, invert=invert),)
+    found = FeatureWeights(
+        of_weights, masks, None if inner is None else inner_product_of(inner, shape, source.layout.name)
+    )
+    return None if found == FeatureWeights() else found
 
 
 def masked_by(weights: FeatureWeights | None, mask: NDArray[np.bool_], name: str) -> FeatureWeights:

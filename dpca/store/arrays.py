@@ -27,6 +27,8 @@ from dpca.store.stored import RESERVED_DIMS
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 """Arrays with a value for each component."""
 SAMPLE, GROUP = "sample", "group"
+COMPONENTS, WEIGHTED_COMPONENTS = "components", "weighted_components"
+"""Maps of features, orthonormal in the inner product if there is one; and their products with it, which give scores of X_c."""
 REGRESSION, REGRESSORS = "regression", "regressors"
 """Names of what was subtracted beside means: coefficients (regressor, features...), of these regressors (sample, regressor)."""
 CONVENTION = "convention_eigenvalues"
@@ -191,7 +193,7 @@ def _check_distinct(dims: Sequence[Dims]) -> None:
     arrays = [
         of_group(name, one.group)
         for one in dims
-        for name in ("mean", "scale", "weights", "components", "rotated_components", REGRESSION)
+        for name in ("mean", "scale", "weights", COMPONENTS, WEIGHTED_COMPONENTS, "rotated_components", REGRESSION)
     ]
     shared = {name for one in dims for name in one.features if one.plain(name) == name}
     own = [name for one in dims for name in one.features if name not in shared]

@@ -33,7 +33,7 @@ REPORT, TRAINING = "report.html", "training.zarr"
 RUN_KIND, DERIVED = "run", "derived"
 """Kinds of manifests: of a run, or of analyses derived from one."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
-OF_LAST_PASS = ("components*", "rotated_*", "left_vectors*")
+OF_LAST_PASS = ("components*", "weighted_components*", "rotated_*", "left_vectors*")
 """Names of arrays that a run which goes on computes again."""
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,15 @@ class Fitted:
     """Factor of all weights: that of a group of features against others."""
     regression: Any = None
     """Coefficients of regressors, (p, features...), whose fit is subtracted beside the mean; None for none."""
+    weighted_components: Any = None
+    """Components times the inner product, whose products with features are scores; None where these are the components."""
+
+    @property
+    def projecting(self) -> Fitted:
+        """This with what scores are products with in place of the components."""
+        if self.weighted_components is None:
+            return self
+        return replace(self, components=self.weighted_components, weighted_components=None)
 
     def of(self, box: Box, n_components: int | None = None) -> Fitted:
         """The arrays of a box of features, in memory."""

@@ -15,6 +15,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "weights": ("factor of each feature, after the division by its scale", ONE),
     "regression": ("coefficients of the regressors that were subtracted from each feature", NONE),
     "regressors": ("values of the regressors for each sample", NONE),
+    "weighted_components": ("components times the inner product: what scores are products of features with", NONE),
     "components": ("components: maps of length 1, of centred, scaled and weighted features", ONE),
     "scores": ("scores of the samples", SAME),
     "alpha": ("coefficients of the samples in the components", NONE),

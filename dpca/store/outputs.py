@@ -46,6 +46,7 @@ def held_to_write(n_bytes: int) -> int:
 
 TILED = frozenset(
     {"mean", "scale", "weights", "regression", "components", "scores", "alpha", "rotated_components", "rotated_scores"}
+    | {"weighted_components"}
 )
 """Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
 _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")

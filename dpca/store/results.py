@@ -20,7 +20,7 @@ from dpca.numerics.rotation import RotationResult
 from dpca.settings import OUTPUT
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import check_local
-from dpca.store.arrays import CONVENTION, GROUP, REGRESSION, REGRESSORS, Dims, of_group
+from dpca.store.arrays import COMPONENTS, CONVENTION, GROUP, REGRESSION, REGRESSORS, WEIGHTED_COMPONENTS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, ResultDirectory, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
@@ -258,7 +258,13 @@ class Result:
             raise InputError(
                 f"{self.name}: has no components", f"Run it again with {OUTPUT.components.at(True)}, and --overwrite."
             )
-        return Fitted(mean, scale, weights, self.arrays[self.named("components")], self.factor, self.regression)
+        dual = self.arrays[self.named(WEIGHTED_COMPONENTS)] if self.has_inner_product else None
+        return Fitted(mean, scale, weights, self.arrays[self.named(COMPONENTS)], self.factor, self.regression, dual)
+
+    @property
+    def has_inner_product(self) -> bool:
+        """Whether components are orthonormal in an inner product of their own."""
+        return self.named(WEIGHTED_COMPONENTS) in self.arrays
 
     @property
     def regression(self) -> Stored | None:

@@ -34,7 +34,7 @@ RESERVED_DIMS = frozenset(
     | {"gram_sketch", "gram_norms2", "random_column", "sample_weights", "regressor", "regressors", "regression"}
     | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
     | {"effective_rank", "neighbour_accuracy", LABELS}
-    | {"block_factor", "variance_share", "shrinkage", "reconstruction", "fold", "pair"}
+    | {"weighted_components", "block_factor", "variance_share", "shrinkage", "reconstruction", "fold", "pair"}
     | {"rotated_component", "rotated_component_b", "rotated_components", "rotated_scores", "rotation_matrix"}
     | {
         "convention_eigenvalues",

@@ -1,0 +1,119 @@
+"""Inner products of features: a matrix of each k neighbouring ones, such as the mass matrix of an element of a mesh.
+
+With M = L L' (Cholesky), the samples X_c L have the inner products X_c M X_c'. The components W of X_c L, orthonormal rows, are maps
+W L^-1 of the features, orthonormal in M, and scores are products of X_c with W L' = (W L^-1) M (Sirovich, Quart. Appl. Math. 45,
+1987; Volkwein, Proper Orthogonal Decomposition, 2013, 1.1, equation 1.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.types import F64
+
+ASYMMETRIC = 1e-10
+"""Entries of a matrix may differ from those of its transpose by this share of the geometric mean of their diagonal entries."""
+
+
+def wrong_matrices(matrices: F64) -> NDArray[np.bool_]:
+    """Which of some matrices, (..., k, k), are no inner products, (...): not finite, not symmetric, or not positive definite."""
+    k = matrices.shape[-1]
+    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    wrong: NDArray[np.bool_] = np.asarray(~(np.isfinite(matrices).all(axis=(-2, -1)) & (diagonal > 0).all(axis=-1)))
+    roots = np.sqrt(np.where(wrong[..., None], 1.0, diagonal))
+    plain = np.where(wrong[..., None, None], np.eye(k), matrices)
+    scaled = plain / (roots[..., :, None] * roots[..., None, :])
+    wrong |= (np.abs(scaled - scaled.swapaxes(-2, -1)) > ASYMMETRIC).any(axis=(-2, -1))
+    wrong |= np.linalg.eigvalsh(scaled)[..., 0] <= k * np.finfo(np.float64).eps
+    return wrong
+
+
+@dataclass(frozen=True, eq=False)
+class Roots:
+    """The Cholesky factors L of the matrices of some neighbouring features."""
+
+    values: F64
+    """(b, k, k), lower triangular, of b k features."""
+
+    @classmethod
+    def of(cls, matrices: F64, grid: Sequence[int]) -> Self:
+        """Those of matrices M, (..., k, k), none of which is wrong, which broadcast to a grid of them in C order."""
+        k = matrices.shape[-1]
+        factors = np.linalg.cholesky((matrices + matrices.swapaxes(-2, -1)) / 2)
+        return cls(np.broadcast_to(factors, (*grid, k, k)).reshape(-1, k, k))
+
+    def of_features(self, along: slice) -> Self:
+        """Those of some of the features, which cut no matrix."""
+        k = self.values.shape[1]
+        return type(self)(self.values[along.start // k : along.stop // k])
+
+    def multiply(self, rows: F64) -> None:
+        """Multiply rows, (m, b k), by L, in place."""
+        rows[...] = self.times(rows)
+
+    def times(self, rows: F64) -> F64:
+        """Rows times L, (m, b k)."""
+        return self._product(rows, self.values)
+
+    def times_transposed(self, rows: F64) -> F64:
+        """Rows times L', (m, b k)."""
+        return self._product(rows, self.values.transpose(0, 2, 1))
+
+    def undone(self, rows: F64) -> F64:
+        """Rows times L^-1, (m, b k)."""
+        found: F64 = np.linalg.solve(self.values.transpose(0, 2, 1), self._by_matrix(rows))
+        return self._as_rows(found)
+
+    def bound(self, sizes: F64) -> F64:
+        """The largest sizes of a row times L, (b k,), of one whose values have at most these sizes."""
+        found: F64 = self._product(np.abs(sizes)[None], np.abs(self.values))[0]
+        return found
+
+    def rounding(self, rows: F64) -> float:
+        """Sum of squares of what the rounding errors of rows times L are relative to.
+
+        Each value is a sum of k products, whose errors are taken as independent: at most k of the sum of their squares, of the
+        products and of the sums (Higham, Accuracy and Stability of Numerical Algorithms, 2002, 2.8 and 3.1).
+        """
+        k = self.values.shape[1]
+        squares = np.square(rows).sum(axis=0).reshape(-1, k)
+        return float(k * np.einsum("bi,bij->", squares, np.square(self.values)))
+
+    def _by_matrix(self, rows: F64) -> F64:
+        """Rows, (m, b k), as (b, k, m): a view where memory allows."""
+        return rows.T.reshape(*self.values.shape[:2], len(rows))
+
+    @staticmethod
+    def _as_rows(found: F64) -> F64:
+        """(b, k, m) as rows, (m, b k)."""
+        rows: F64 = found.reshape(-1, found.shape[2]).T
+        return rows
+
+    def _product(self, rows: F64, factors: F64) -> F64:
+        """Rows times factors, (m, b k)."""
+        return self._as_rows(np.matmul(factors.transpose(0, 2, 1), self._by_matrix(rows)))
+
+
+class Usual:
+    """The usual inner product, x' x: nothing is multiplied."""
+
+    def multiply(self, rows: F64) -> None:
+        """Leave rows as they are."""
+
+    def times(self, rows: F64) -> F64:
+        """Rows as they are."""
+        return rows
+
+    undone = bound = times
+
+    def rounding(self, rows: F64) -> float:
+        """None."""
+        return 0.0
+
+
+USUAL = Usual()
