@@ -21,6 +21,7 @@ from typing import Any
 import dask.array as da
 import h5py
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 import xarray as xr
 import yaml
@@ -345,6 +346,11 @@ def within(*columns):
     return oracle
 
 
+def in_inner_product(x):
+    """Products of these are those of X_c in the inner product."""
+    return by_mean(x) @ scipy.linalg.block_diag(*np.linalg.cholesky(MATRICES).reshape(-1, 3, 3))
+
+
 def of_weighted_mean(x):
     return x - np.average(x[:N], axis=0, weights=SAMPLE_WEIGHTS[:N])
 
@@ -365,6 +371,13 @@ SAMPLE_WEIGHTS = g.uniform(0.5, 2, ALL)
 COVARIATE = g.standard_normal(ALL)
 LABELS = np.array(["ab"[number % 2] for number in range(ALL)])
 MASK = g.random(FEATURES) > 0.2
+MATRICES = g.standard_normal((Y, X // 3, 3, 4))
+MATRICES = MATRICES @ MATRICES.swapaxes(-2, -1)
+"""An inner product of each three neighbouring features."""
+
+
+def sparse_inner_product():
+    return scipy.sparse.block_diag(MATRICES.reshape(-1, 3, 3), format="csr")
 
 
 def side_files():
@@ -373,6 +386,8 @@ def side_files():
     np.save("sample_weights.npy", SAMPLE_WEIGHTS[:N])
     np.save("covariate.npy", COVARIATE[:N, None])
     np.save("mask.npy", MASK)
+    np.save("matrices.npy", MATRICES)
+    scipy.sparse.save_npz("matrix.npz", sparse_inner_product())
     Path("labels.txt").write_text("\n".join(LABELS[:N]))
 
 
@@ -437,6 +452,12 @@ ROWS = {
     "weights": Row(
         keys=preprocess(weights={"uri": "weights.npy"}),
         oracle=lambda x: by_mean(x) * WEIGHTS.ravel(), python={"weights": WEIGHTS},
+    ),
+    "inner product": Row(
+        keys=preprocess(inner_product={"uri": "matrices.npy"}), oracle=in_inner_product, python={"inner_product": MATRICES},
+    ),
+    "inner product, sparse": Row(
+        npy, flat, preprocess(inner_product={"uri": "matrix.npz"}), in_inner_product, python={"inner_product": sparse_inner_product()},
     ),
     "sample weights": Row(
         keys=preprocess(sample_weights={"uri": "sample_weights.npy"}), oracle=of_weighted_mean,

@@ -66,7 +66,7 @@ class Roots:
 
     def undone(self, rows: F64) -> F64:
         """Rows times L^-1, (m, b k)."""
-        found: F64 = np.linalg.solve(self.values.transpose(0, 2, 1), self._by_matrix(rows))
+        found = np.asarray(np.linalg.solve(self.values.transpose(0, 2, 1), self._by_matrix(rows)), np.float64)
         return self._as_rows(found)
 
     def bound(self, sizes: F64) -> F64:
