@@ -62,8 +62,8 @@ class Model:
     """Samples of dosages whose means and frequencies are taken: 1, else 0, (n_samples,); None for all."""
     design: Design | None = None
     """Regressors of the samples, whose fit is subtracted from each feature; None for none."""
-    unit: int = 1
-    """Number of neighbouring features that an inner product has a matrix of; 1 for the usual one."""
+    unit: int = 0
+    """Number of neighbouring features that an inner product has a matrix of; 0 for the usual one."""
     block_scaling: BlockScaling = "none"
     """How inputs side by side are scaled against each other."""
     n_folds: int = 0
@@ -183,7 +183,7 @@ class Model:
             self._check_sample_weights(self.sample_weights, name, n_samples)
         if self.design is not None:
             self._check_design(self.design)
-        if self.unit > 1:
+        if self.unit:
             self._check_inner_product(n_groups)
         for setting, ddof in ((MODEL.ddof, self.rules.ddof), (PREPROCESS.scale_ddof, self.rules.ddof_of_features)):
             if not 0 <= ddof < n_samples:
@@ -393,10 +393,7 @@ class Model:
         Several groups of features have a matrix each over the samples that they share.
         """
         of_samples = (
-            self.sample_weights is not None
-            or self.design is not None
-            or self.rules.convention is not None
-            or self.unit > 1
+            self.sample_weights is not None or self.design is not None or self.rules.convention is not None or self.unit
         )
         of_groups = n_groups > 1 or self.n_folds
         if of_groups or self.kernels or of_samples or self.rules.missing == "pairwise" or self.known:
@@ -480,7 +477,7 @@ class Model:
             side = f"{m:,} x {m:,} summed over {other}, each scaled by its allele frequency"
         elif self.design is not None:
             side = f"{m:,} x {m:,} summed over {other}, as preprocess.regress_out needs it"
-        elif self.unit > 1:
+        elif self.unit:
             side = f"{m:,} x {m:,} summed over {other}, as preprocess.inner_product needs it"
         elif n_groups > 1:
             side = f"{m:,} x {m:,} summed over {other} in {n_groups} groups"

@@ -100,7 +100,7 @@ class SecondPass:
 
         In double precision it gives Ritz values, too, and rotates components where that makes them more accurate.
         """
-        final = (COMPONENTS,) if self._model.unit == 1 else (COMPONENTS, WEIGHTED_COMPONENTS)
+        final = (COMPONENTS,) if not self._model.unit else (COMPONENTS, WEIGHTED_COMPONENTS)
         steps = self._steps(solved, "components", "orthogonalize", final, final)
         attempt, stored = self._attempt(solved), solved.attempt.rung.dtype
         nonzero = solved.spectrum.singular_values > 0

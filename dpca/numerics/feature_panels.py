@@ -273,8 +273,7 @@ class FeaturePanels(Standardizer):
             # 1 / t, t = weight / scale; where t = 0 the feature is 0, and its mean stays as it is.
             back = np.divide(divisor, given, out=np.full_like(divisor, np.inf), where=given > 0)
         inner = USUAL if roots is None else roots
-        rounding = inner.rounding(block)
-        inner.multiply(block)
+        rounding = inner.multiply(block)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected where the results are added up
             # One product for the remaining mean and the sketch, one for r and the sketch: their cost is reading the
             # block, and BLAS is faster in this order.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpca.types import F64
 
+EPS = float(np.finfo(np.float64).eps)
 ASYMMETRIC = 1e-10
 """Entries of a matrix may differ from those of its transpose by this share of the geometric mean of their diagonal entries."""
 
@@ -25,12 +26,17 @@ def wrong_matrices(matrices: F64) -> NDArray[np.bool_]:
     k = matrices.shape[-1]
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     wrong: NDArray[np.bool_] = np.asarray(~(np.isfinite(matrices).all(axis=(-2, -1)) & (diagonal > 0).all(axis=-1)))
-    roots = np.sqrt(np.where(wrong[..., None], 1.0, diagonal))
-    plain = np.where(wrong[..., None, None], np.eye(k), matrices)
-    scaled = plain / (roots[..., :, None] * roots[..., None, :])
+    scaled = _scaled(np.where(wrong[..., None, None], np.eye(k), matrices))
     wrong |= (np.abs(scaled - scaled.swapaxes(-2, -1)) > ASYMMETRIC).any(axis=(-2, -1))
-    wrong |= np.linalg.eigvalsh(scaled)[..., 0] <= k * np.finfo(np.float64).eps
+    wrong |= np.linalg.eigvalsh(scaled)[..., 0] <= k * EPS
     return wrong
+
+
+def _scaled(matrices: F64) -> F64:
+    """Matrices with rows and columns divided so that the diagonal is 1."""
+    roots = np.sqrt(np.diagonal(matrices, axis1=-2, axis2=-1))
+    found: F64 = matrices / (roots[..., :, None] * roots[..., None, :])
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,22 +45,38 @@ class Roots:
 
     values: F64
     """(b, k, k), lower triangular, of b k features."""
+    least: F64
+    """The smallest eigenvalue of each matrix that is scaled to 1 on its diagonal, (b,)."""
 
     @classmethod
     def of(cls, matrices: F64, grid: Sequence[int]) -> Self:
         """Those of matrices M, (..., k, k), none of which is wrong, which broadcast to a grid of them in C order."""
         k = matrices.shape[-1]
         factors = np.linalg.cholesky((matrices + matrices.swapaxes(-2, -1)) / 2)
-        return cls(np.broadcast_to(factors, (*grid, k, k)).reshape(-1, k, k))
+        least = np.linalg.eigvalsh(_scaled(matrices))[..., 0]
+        return cls(np.broadcast_to(factors, (*grid, k, k)).reshape(-1, k, k), np.broadcast_to(least, grid).reshape(-1))
 
     def of_features(self, along: slice) -> Self:
         """Those of some of the features, which cut no matrix."""
         k = self.values.shape[1]
-        return type(self)(self.values[along.start // k : along.stop // k])
+        blocks = slice(along.start // k, along.stop // k)
+        return type(self)(self.values[blocks], self.least[blocks])
 
-    def multiply(self, rows: F64) -> None:
-        """Multiply rows, (m, b k), by L, in place."""
+    def multiply(self, rows: F64) -> float:
+        """Multiply rows, (m, b k), by L, in place; returns the sum of squares of what their rounding errors are relative to.
+
+        A value is a sum of k products, whose errors are taken as independent. The factors are those of M + E with |E_ij| up to k eps times
+        the root of M_ii M_jj (Higham, Accuracy and Stability of Numerical Algorithms, 2002, theorem 10.3): no singular value changes by
+        more than its share k eps over the least eigenvalue (Demmel and Veselic, SIAM J. Matrix Anal. Appl. 13, 1992), nor the square of
+        one by more than k eps of the squares of rows with M_ii.
+        """
+        k = self.values.shape[1]
+        squares = np.square(rows).sum(axis=0).reshape(-1, k)
+        sizes = np.einsum("bi,bij->b", squares, np.square(self.values))
         rows[...] = self.times(rows)
+        images = np.square(rows).sum(axis=0).reshape(-1, k).sum(axis=1)
+        of_factors = np.minimum(np.square(k / self.least) * images, k / EPS * sizes)
+        return float((k * sizes + of_factors).sum())
 
     def times(self, rows: F64) -> F64:
         """Rows times L, (m, b k)."""
@@ -74,16 +96,6 @@ class Roots:
         found: F64 = self._product(np.abs(sizes)[None], np.abs(self.values))[0]
         return found
 
-    def rounding(self, rows: F64) -> float:
-        """Sum of squares of what the rounding errors of rows times L are relative to.
-
-        Each value is a sum of k products, whose errors are taken as independent: at most k of the sum of their squares, of the
-        products and of the sums (Higham, Accuracy and Stability of Numerical Algorithms, 2002, 2.8 and 3.1).
-        """
-        k = self.values.shape[1]
-        squares = np.square(rows).sum(axis=0).reshape(-1, k)
-        return float(k * np.einsum("bi,bij->", squares, np.square(self.values)))
-
     def _by_matrix(self, rows: F64) -> F64:
         """Rows, (m, b k), as (b, k, m): a view where memory allows."""
         return rows.T.reshape(*self.values.shape[:2], len(rows))
@@ -102,18 +114,15 @@ class Roots:
 class Usual:
     """The usual inner product, x' x: nothing is multiplied."""
 
-    def multiply(self, rows: F64) -> None:
-        """Leave rows as they are."""
+    def multiply(self, rows: F64) -> float:
+        """Leave rows as they are, without an error."""
+        return 0.0
 
     def times(self, rows: F64) -> F64:
         """Rows as they are."""
         return rows
 
     undone = bound = times
-
-    def rounding(self, rows: F64) -> float:
-        """None."""
-        return 0.0
 
 
 USUAL = Usual()

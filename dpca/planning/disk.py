@@ -135,7 +135,7 @@ def arrays_of(job: Job, n_components: int | None = None) -> list[dict[str, Any]]
             arrays.append((of_group(REGRESSION, group.name), [p, *features], "float64", tiles * parts))
         if job.components:
             parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
-            names = (COMPONENTS,) if model.unit == 1 else (COMPONENTS, WEIGHTED_COMPONENTS)
+            names = (COMPONENTS,) if not model.unit else (COMPONENTS, WEIGHTED_COMPONENTS)
             arrays += [(of_group(name, group.name), [k, *features], dtype.name, tiles * parts) for name in names]
             if model.rotation is not None:
                 rotated = [model.rotation.n_components or k, *features]

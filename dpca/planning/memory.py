@@ -165,11 +165,11 @@ def _to_rotate(plan: Plan, rotation: Rotating, k: int, dtype: np.dtype[Any]) -> 
 
 
 def held_to_stream(
-    plan: Plan, name: str, sweep: str, k: int, dtype: np.dtype[Any], reader: dict[str, int], unit: int = 1
+    plan: Plan, name: str, sweep: str, k: int, dtype: np.dtype[Any], reader: dict[str, int], unit: int = 0
 ) -> Tasks:
     """Memory of the tasks of the second pass, and of the sweep over its result; `unit` is that of an inner product."""
-    tile = (1 + (unit > 1)) * k * plan.tile_width * dtype.itemsize
-    if unit > 1:
+    tile = (1 + (unit > 0)) * k * plan.tile_width * dtype.itemsize
+    if unit:
         reader = {**reader, "components of a slab, and in the inner product": 4 * 8 * k * plan.slab_width}
     return {
         name: {

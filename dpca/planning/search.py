@@ -210,7 +210,7 @@ def _planned(
         alone = partial(forecast, of=needs[number : number + 1])
         at_most = max(k, 0 if model.design is None else len(model.design.names))
         possible: Iterable[RunPlan] = readings_of(
-            group.layout, group.samples_axis, keeps, at_most, workers.budget, columns, group.unit
+            group.layout, group.samples_axis, keeps, at_most, workers.budget, columns, max(1, group.unit)
         )
         if settled:
             possible = [RunPlan((settled.inputs[number].of(group.layout),))]

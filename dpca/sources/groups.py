@@ -39,8 +39,8 @@ class FeatureGroup:
 
     @property
     def unit(self) -> int:
-        """Number of neighbouring features that an inner product keeps together."""
-        return 1 if self.weights is None else self.weights.unit
+        """Number of neighbouring features that an inner product has a matrix of; 0 for the usual one."""
+        return 0 if self.weights is None else self.weights.unit
 
     @property
     def n_samples(self) -> int:

@@ -104,7 +104,7 @@ class InnerProduct:
         """
         first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         index = [int(place) + piece.start for place, piece in zip(first, self.region(box), strict=False)]
-        shown = np.array2string(matrices[first][:3, :3], precision=4, separator=", ")
+        shown = np.array2string(matrices[first][:3, :3], precision=4, separator=", ").replace("\n", "")
         return DataError(
             f"{self.source.layout.name}: matrix {index} begins with {shown}, and {int(wrong.sum())} of those read are not finite, not symmetric, or "
             "not positive definite: such a matrix is no inner product",

@@ -92,8 +92,8 @@ class FeatureWeights:
 
     @property
     def unit(self) -> int:
-        """Number of neighbouring features that are never cut apart."""
-        return 1 if self.inner is None else self.inner.unit
+        """Number of neighbouring features that an inner product has a matrix of; 0 for the usual one."""
+        return 0 if self.inner is None else self.inner.unit
 
     @contextmanager
     def open(self) -> Iterator[Callable[[Box], F64 | None]]:
