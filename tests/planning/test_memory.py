@@ -168,19 +168,28 @@ def test_a_run_takes_no_more_memory_than_planned(case):
     assert_kept(peak, idle_bytes(), planned)
 
 
+def with_inner_product(shape, k):
+    np.save("matrices.npy", np.eye(k) + values((shape[1] // k, 1, 1), "f8") ** 2)
+    return zarr_of(shape)
+
+
 SOME = np.random.default_rng(0).permutation(100)[:70].tolist()
 VIEWS = {
-    "samples of zarr": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), f"samples={SOME}"),
-    "samples of npy": (lambda: npy_of(WIDE), f"samples={SOME}"),
-    "samples of tall zarr": (lambda: zarr_of(TALL, chunks=(20_000, 100)), "samples={step: 3}"),
-    "features in their shape": (lambda: zarr_of(WIDE), "feature_shape=[200, 1000]"),
+    "samples of zarr": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), f"input.samples={SOME}"),
+    "samples of npy": (lambda: npy_of(WIDE), f"input.samples={SOME}"),
+    "samples of tall zarr": (lambda: zarr_of(TALL, chunks=(20_000, 100)), "input.samples={step: 3}"),
+    "features in their shape": (lambda: zarr_of(WIDE), "input.feature_shape=[200, 1000]"),
+    "an inner product": (
+        lambda: with_inner_product((300, 120_000), 40),
+        "preprocess.inner_product={uri: matrices.npy}",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", VIEWS)
 def test_views_take_no_more_memory_than_planned(case):
     make, keys = VIEWS[case]
-    peak, planned, _ = measured_run(make(), "1 GiB", "--set", f"input.{keys}")
+    peak, planned, _ = measured_run(make(), "1 GiB", "--set", keys)
     assert_kept(peak, idle_bytes(), planned)
 
 
