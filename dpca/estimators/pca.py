@@ -27,7 +27,7 @@ from dpca.methods.applying import ScoredSamples
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import Absent, ByComponents
-from dpca.methods.record import unscaled
+from dpca.methods.record import unscaled, without_values
 from dpca.methods.regressed import asked_of, columns_in, design_of, labels_in, regressors_in
 from dpca.numerics.certificate import caveats_of_rotation, not_converged
 from dpca.numerics.panels import FeatureCounts
@@ -624,7 +624,8 @@ class PCA(Streaming):
                 found = decompose(job, outputs, Runner(executor, self._progress()))
             seconds = time.perf_counter() - began
             self._adopt(self._recorded(job, found, executor, seconds, peak, config), in_memory)
-        for sentence in (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(job)):
+        caveats = (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(job), *without_values(job, found))
+        for sentence in caveats:
             warnings.warn(sentence, UserWarning, stacklevel=4)
         if (unmet := not_converged(found.certificate)) is not None:
             warnings.warn(unmet, ConvergenceWarning, stacklevel=4)

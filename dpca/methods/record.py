@@ -21,6 +21,7 @@ from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
+from dpca.numerics.panels import FeatureCounts
 from dpca.planning.job import Job
 from dpca.settings import PREPROCESS
 from dpca.sources.cf import same_units
@@ -32,6 +33,8 @@ from dpca.system.machine import Peak
 from dpca.units import describe_memory
 from dpca.version import __version__
 
+SAMPLES_AT_ONCE, AT_THE_MEAN = 100_000, 1e-6
+"""Scores that are read at a time; and the share of the largest one below which those of a sample are 0."""
 _LIBRARIES = ("numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
@@ -161,6 +164,24 @@ def unscaled(job: Job) -> list[str]:
     ]
 
 
+def without_values(job: Job, found: Decomposition) -> list[str]:
+    """A sentence on samples at the mean of all, where so many values were filled in that these have none: land, if samples are cells."""
+    n_used = sum(group.n_features for group in job.groups) - FeatureCounts.of(found.counts).left_out
+    if isinstance(found, KernelDecomposition) or not job.model.rules.centered or found.counts["filled_values"] < n_used:
+        return []
+    scores = found.outputs.array("scores")
+    pieces = range(0, scores.shape[0], SAMPLES_AT_ONCE)
+    sizes = np.concatenate([np.abs(scores[start : start + SAMPLES_AT_ONCE]).max(axis=1) for start in pieces])
+    empty = np.flatnonzero(sizes <= AT_THE_MEAN * sizes.max(initial=0.0))
+    if not empty.size:
+        return []
+    named_ones = ", ".join(map(str, empty[:5])) + (f" and {empty.size - 5:,} more" if empty.size > 5 else "")
+    return [
+        f"{empty.size:,} of {sizes.size:,} samples have no value, or lie at the mean of all ({named_ones}): they have scores of 0, and variances are divided "
+        "by a number that counts them. Leave such samples out (input.samples of a config)"
+    ]
+
+
 def notes_of(job: Job, found: Decomposition) -> list[str]:
     """Notes about the result for the user, in sentences."""
     groups, run_plan, design = job.groups, job.run_plan, job.model.design
@@ -191,6 +212,7 @@ def notes_of(job: Job, found: Decomposition) -> list[str]:
     if counts["filled_values"]:
         by = "their feature's mean" if design is None else "the fit of what was regressed out"
         notes.append(f"{counts['filled_values']:,} missing values were replaced by {by}")
+        notes.extend(without_values(job, found))
     if counts["plausible_marks"]:
         every = dict.fromkeys(mark for group in groups for mark in group.layout.missing_values)
         marks = " or ".join(f"{mark:g}" for mark in every)

@@ -219,3 +219,17 @@ def test_land_is_left_out_and_a_gap_is_refused(few, of, scale):
         DataError, match=r"(1 missing values.*index \[7, 3, 3\]|1 of 30 features miss some)(.|\n)*missing='mean'"
     ):
         model.fit(x)
+
+
+@pytest.mark.parametrize("shape", [(9, 60), (60, 9)])
+def test_samples_without_any_value_are_told_of_since_variances_count_them(shape):
+    """Cells of land, where samples are cells."""
+    x, mask = with_holes(shape)
+    mask[[2, 5]] = True
+    with pytest.warns(UserWarning, match=r"2 of \d+ samples have no value, or lie at the mean of all \(2, 5\)"):
+        PCA(3, missing="mean").fit(filled(x, mask))
+
+
+def test_samples_with_a_value_are_not_said_to_have_none(recwarn):
+    PCA(3, missing="mean").fit(filled(*with_holes(share=0.5)))
+    assert not recwarn.list
