@@ -418,11 +418,12 @@ def as_source(data: Any, samples_axis: SamplesAxis = 0) -> Source:
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}
     auxiliaries: tuple[Auxiliary, ...] = ()
-    units = long_name = ""
+    units, long_name, name = "", "", "the NumPy array"
     if is_data_array(data):
         from dpca.sources.xarray_labels import labels_of, values_of
 
         units, long_name = str(data.attrs.get("units", "")), cf.long_name_of(data.attrs)
+        name = "the DataArray" if data.name is None else f"the DataArray {data.name}"
         (dims, coordinates, auxiliaries), data = labels_of(data), values_of(data)
     if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
         from dpca.sources.dask_array import DaskSource
@@ -441,6 +442,4 @@ def as_source(data: Any, samples_axis: SamplesAxis = 0) -> Source:
     from dpca.sources.memory import MemorySource
 
     values = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-    return MemorySource(
-        values, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units, long_name=long_name
-    )
+    return MemorySource(values, dims, name, coordinates, auxiliaries, units, long_name)

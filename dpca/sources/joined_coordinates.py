@@ -120,7 +120,7 @@ def _check_features(first: Reader, reader: Reader, axis: int) -> None:
 def _check_equal(first: Reader, ours: Coordinate, reader: Reader, theirs: Coordinate) -> None:
     if differ := difference(theirs, ours):
         raise InputError(
-            f"{reader.layout.name}: feature {differ.index} along {ours.name!r} is {differ.found!r}, but {first.layout.name} "
+            f"{reader.layout.name}: position {differ.index} along {ours.name!r} is {differ.found!r}, but {first.layout.name} "
             f"has {differ.expected!r} there ({differ.count} differ)",
             REMEDY,
             key="input.uri",
