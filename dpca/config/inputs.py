@@ -163,7 +163,7 @@ class InnerProductFile(ArrayFile):
         return sparse_of(self.uri)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells its values from others."""
+        """Fingerprint of its values."""
         if not self.uri.endswith(".npz"):
             return self.open().fingerprint()
         from dpca.sources.inner_products import fingerprint_of_sparse

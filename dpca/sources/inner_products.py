@@ -140,7 +140,7 @@ def sparse_of(path: str) -> Any:
 
 
 def fingerprint_of_sparse(path: str) -> dict[str, Any]:
-    """What tells the matrix in a file from others: a digest of its bytes."""
+    """Fingerprint of the matrix in a file: a digest of its bytes."""
     try:
         with open(path, "rb") as file:
             return {"uri": path, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -477,7 +477,7 @@ def test_new_data_that_do_not_fit_are_refused(in_files, capsys):
     for given, problem in (
         ("fewer.h5", "features along axis 1"),
         ("plain.npy", "plain.npy"),
-        ("new.zarr", "feature 0 along 'lat' is"),
+        ("new.zarr", "position 0 along 'lat' is"),
         ("newest.zarr", "there is a gap of"),
         ("absent.zarr", "absent.zarr: does not exist"),
         ("c.yaml", "is among the data of r already"),

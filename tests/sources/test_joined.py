@@ -230,7 +230,7 @@ def test_a_path_with_the_signs_of_a_pattern_that_exists_is_no_pattern():
         ({"units": "degC"}, "b.nc:sst: has units 'degC', but a.nc:sst and 1 more have units 'K'"),
         (
             {"lat": np.linspace(80, -80, 6)},
-            "b.nc:sst: feature 0 along 'lat' is 80.0, but a.nc:sst has -80.0 there (6 differ)",
+            "b.nc:sst: position 0 along 'lat' is 80.0, but a.nc:sst has -80.0 there (6 differ)",
         ),
         ({"lat": None}, "b.nc:sst: has no coordinate along axis 1, but a.nc:sst has one"),
         (

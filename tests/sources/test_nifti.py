@@ -84,9 +84,9 @@ def test_an_image_whose_voxels_lie_elsewhere_is_refused_by_every_command(affine,
     assert re.search(r"mask\.nii\.gz: (its voxels lie elsewhere|position 0 along 'x')", capsys.readouterr().err)
     nibabel.Nifti1Image(np.ones(MASK.shape, "i2"), elsewhere).to_filename("sub-9.nii.gz")
     assert run() == 2
-    assert re.search(r"sub-9\.nii\.gz: (its voxels lie elsewhere|feature 0 along 'x')", capsys.readouterr().err)
+    assert re.search(r"sub-9\.nii\.gz: (its voxels lie elsewhere|position 0 along 'x')", capsys.readouterr().err)
     fitted = PCA(2).fit([f"sub-{n}.nii.gz" for n in range(6)])
-    with pytest.raises(InputError, match=r"new\.nii\.gz: (its voxels lie elsewhere|feature 0 along 'x')"):
+    with pytest.raises(InputError, match=r"new\.nii\.gz: (its voxels lie elsewhere|position 0 along 'x')"):
         fitted.transform("new.nii.gz")
 
 
