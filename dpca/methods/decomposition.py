@@ -114,7 +114,7 @@ def decompose(job: Job, outputs: Outputs, runner: Runner) -> Decomposition:
     plan = run_plan.plan
     outputs = guarded(outputs, run_plan, runner)
     attributes = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
-    outputs.unit = unit_of(groups, model.rules, model.block_scaling)
+    outputs.unit = None if model.unit else unit_of(groups, model.rules, model.block_scaling)
     dims = create_outputs(outputs, run_plan.plans, groups, attributes, model.rules, model.design)
     if len(groups) == 1:
         write_genotypes(outputs, groups[0].source, dims[0], of_variants=components)

@@ -29,6 +29,7 @@ from dpca.numerics.weights import mean_of
 from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt
 from dpca.store.arrays import COMPONENTS, WEIGHTED_COMPONENTS, Dims, of_group
+from dpca.store.meanings import IN_INNER_PRODUCT
 from dpca.store.outputs import Outputs
 from dpca.types import F64
 
@@ -235,7 +236,10 @@ class SecondPass:
     def _create_components(self, name: str, stored: np.dtype[Any], k: int) -> None:
         """Create an array of components of each group."""
         for plan, dims in zip(self._data.plans, self._dims, strict=True):
-            self._outputs.create_tiled(of_group(name, dims.group), plan, dims.features, stored, k)
+            attributes = IN_INNER_PRODUCT if self._model.unit and name.startswith(COMPONENTS) else {}
+            self._outputs.create_tiled(
+                of_group(name, dims.group), plan, dims.features, stored, k, attributes=attributes
+            )
 
     @property
     def _sample(self) -> str:

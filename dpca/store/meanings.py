@@ -133,12 +133,20 @@ _NOT_DURATIONS = {
 """Symbols of units that xarray would take for the unit of a time span, and make dates of the values."""
 
 
+IN_INNER_PRODUCT = {
+    "long_name": "components: maps of length 1 in the inner product, of centred, scaled and weighted features",
+    "units": None,
+}
+"""Attributes of components where there is an inner product, whose unit is not known."""
+
+
 def described(name: str, attributes: Mapping[str, Any], unit: str | None) -> dict[str, Any]:
     """The attributes of an array of a result, with its `long_name` and `units` where it has none of its own.
 
     Parameters
     ----------
     name : of the array, with that of its analysis before it or that of its group of features behind it, if any
+    attributes : its own; None for one that it has not
     unit : of centred, scaled and weighted data; None where it is not known
     """
     plain = name.rpartition("/")[2]
@@ -156,7 +164,7 @@ def described(name: str, attributes: Mapping[str, Any], unit: str | None) -> dic
         own["units"] = ONE
     if attributes.get("whitened"):
         own |= {"long_name": f"{said}, divided by their standard deviations", "units": ONE}
-    return {**own, **attributes}
+    return {key: value for key, value in {**own, **attributes}.items() if value is not None}
 
 
 def squared(unit: str) -> str:
