@@ -537,7 +537,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         given = getattr(self, "inner_product", None)
         if isinstance(given, str):
             raise ConfigError(
-                f"inner_product is {given!r}", "Pass the array or the sparse matrix.", key="preprocess.inner_product"
+                f"inner_product is {given!r}, but an array (..., k, k) or a sparse matrix (d, d) is allowed",
+                "Pass one of these.",
+                key="preprocess.inner_product",
             )
         return given if given is None or hasattr(given, "tocoo") else as_source(given).only
 

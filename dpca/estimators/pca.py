@@ -46,6 +46,8 @@ from dpca.units import describe_memory
 
 OVERLAPPING = 1 << 17
 """Features whose components are multiplied together."""
+NOT_KEPT = "not kept with the fit"
+"""The parameter `inner_product` of a fit that was loaded."""
 SMALL_GRAM_BYTES = 2**20
 """A Gram matrix up to this size is kept in a fit unless it is said not to be."""
 
@@ -723,6 +725,8 @@ class PCA(Streaming):
         settings = result.manifest["config"]["model"].get("block_krylov")
         estimator.block_krylov = None if settings in (None, BlockKrylov().model_dump()) else settings
         estimator.rotation = result.manifest["config"]["model"].get("rotation")
+        if any(one.has_inner_product for one in result.each):
+            estimator.inner_product = NOT_KEPT  # so that another fit of it is no fit without one
         if (regressed := asked_of(result)) is not None:
             estimator.regress_out = regressed.model_dump(exclude_none=True)
             terms, matrix = terms_of(result.manifest["regressors"]), result.regressors

@@ -252,9 +252,8 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
                 else:
                     for start, stop, matrix in slab.located(standardizer.again(slab.raw, mean, weights, roots)):
                         of_slab[:, start:stop] = measured.add(matrix, alpha, stored)
-                for components, of_kind in zip(
-                    found, [of_slab] if roots is None else of_inner(of_slab, roots), strict=False
-                ):
+                kinds = [of_slab] if roots is None else of_inner(of_slab, roots)
+                for components, of_kind in zip(found, kinds, strict=True):
                     # A feature that was left out has no component: NaN, since 0 would look like one.
                     of_kind[:, np.isnan(mean)] = np.nan
                     components[(slice(None), *slab.inside)] = of_kind.reshape(-1, *extent(slab.box))

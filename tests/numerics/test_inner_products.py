@@ -173,3 +173,12 @@ def test_a_feature_that_is_left_out_has_no_component():
     s = np.linalg.svd(c @ np.linalg.cholesky(scipy.linalg.block_diag(*[M[0]] * 4)), compute_uv=False)
     np.testing.assert_allclose(fit.singular_values_, s[:3], rtol=1e-12)
     np.testing.assert_allclose(fit.transform(np.where(np.isnan(x), 0, x)), fit.transform(x), atol=1e-12)
+
+
+def test_another_fit_of_a_loaded_one_needs_its_inner_product_again(tmp_path):
+    fit = PCA(2, inner_product=M).fit(X)
+    fit.save(tmp_path / "fit")
+    loaded = PCA.load(tmp_path / "fit")
+    np.testing.assert_allclose(loaded.transform(X), fit.transform(X), rtol=1e-12)
+    with pytest.raises(ConfigError, match="inner_product is 'not kept with the fit', but an array"):
+        loaded.fit(X)
