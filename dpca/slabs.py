@@ -348,13 +348,14 @@ def make_plan(
     fastest_first = range(len(axes)) if order == "F" else range(len(axes) - 1, -1, -1)
     slab_width = max(1, slab_bytes // (n_kept * itemsize))
     grid = [Cuts.of(shape[axis], chunks[axis]) for axis in axes]
-    if unit > 1:
-        last = max(axes)
-        grid[-1] = Cuts.of(shape[last], common_chunks(shape[last], _as_chunks(chunks[last]), unit))
     if shards is not None:
         packed = [Cuts.of(shape[axis], shards[axis]) for axis in axes]
         if math.prod(cut.step for cut in packed) <= slab_width:
             grid = packed
+    if unit > 1:
+        last = grid[-1]
+        ends = last.step if last.edges is None else tuple(stop - start for start, stop in pairwise(last.edges))
+        grid[-1] = Cuts.of(last.length, common_chunks(last.length, ends, unit))
     slabs = grow(grid, fastest_first, slab_width)
     # A tile has as many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed
     # 64 MiB, or tiles would be so few that cores idle: then chunks are joined in the end (`dpca.store.outputs`).
@@ -387,10 +388,6 @@ def make_plan(
         ),
         block_width=_in_units(block_width(n_kept, BLOCK_BYTES if columns is None else BLOCK_OF_MANY_BYTES), unit),
     )
-
-
-def _as_chunks(chunks: int | Sequence[int]) -> int | tuple[int, ...]:
-    return chunks if isinstance(chunks, int) else tuple(chunks)
 
 
 def _in_units(width: int, unit: int) -> int:

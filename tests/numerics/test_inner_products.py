@@ -94,11 +94,16 @@ def test_errors_that_ill_conditioned_matrices_make_are_claimed():
     assert (errors <= 10**-digits).all()
 
 
-@given(st.integers(1, 7), st.integers(1, 12), st.integers(1, 40), st.integers(1, 9), st.sampled_from("CF"))
+@given(
+    st.integers(1, 7), st.integers(1, 12), st.integers(1, 40), st.integers(1, 9), st.sampled_from("CF"), st.booleans()
+)
 @examples(60)
-def test_no_cut_divides_a_unit(unit, n_units, chunk, n, order):
+def test_no_cut_divides_a_unit(unit, n_units, chunk, n, order, sharded):
     shape = (n, 3, unit * n_units)
-    plan = make_plan(shape, 8, (n, 1, chunk), order=order, slab_bytes=8 * n * 5, unit=unit, tile_width=11)
+    shards = (n, 1, 2 * chunk) if sharded else None
+    plan = make_plan(
+        shape, 8, (n, 1, chunk), shards=shards, order=order, slab_bytes=8 * n * 25, unit=unit, tile_width=11
+    )
     assert plan.panel_width % unit == plan.block_width % unit == 0
     for span in range(plan.n_spans):
         for tile in plan.tiles_of(span):
