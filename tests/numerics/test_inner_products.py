@@ -126,7 +126,7 @@ M = np.stack([np.eye(3) + 0.5] * 2)
         (np.full((3, 3), 1.0), DataError, "not positive definite"),
         (scipy.sparse.eye_array(5), InputError, r"matrix of shape \(5, 5\), but there are 12 features"),
         (scipy.sparse.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(12, 12)), InputError, "couples feature [^~]* square roots; the lumped"),
-        ("matrix.npz", ConfigError, "inner_product is 'matrix.npz'\\s+Pass the array"),
+        ("matrix.npz", ConfigError, "inner_product is 'matrix.npz', but an array"),
     ],
 )  # fmt: skip
 def test_what_is_no_inner_product_of_the_features_is_refused(matrices, error, sentence):
