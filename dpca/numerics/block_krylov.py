@@ -422,9 +422,10 @@ def bounds_of(values: F64, upper: F64, products: F64) -> F64:
 
 
 def relative(values: F64, bounds: F64) -> F64:
-    """Bounds relative to values, (k,); to the largest one for values that can't be told from 0."""
+    """Bounds relative to values, (k,); to the largest one for values that can't be told from 0, and infinite where that is none, too."""
     nothing = values <= 0
-    found: F64 = bounds / np.where(nothing, max(float(values.max(initial=0.0)), np.finfo(float).tiny), values)
+    with np.errstate(over="ignore"):
+        found: F64 = bounds / np.where(nothing, max(float(values.max(initial=0.0)), np.finfo(float).tiny), values)
     return found
 
 

@@ -146,6 +146,7 @@ def test_a_space_that_has_all_eigenvalues_says_so(dtype):
 def test_values_that_are_0_have_bounds_relative_to_the_largest():
     assert relative(np.array([4.0, 0.0]), np.array([2.0, 2.0])).tolist() == [0.5, 0.5]
     assert relative(np.zeros(2), np.zeros(2)).tolist() == [0.0, 0.0]
+    assert relative(np.zeros(2), np.full(2, 1e9)).tolist() == [np.inf, np.inf]
 
 
 def test_columns_of_a_block():
