@@ -113,9 +113,9 @@ def matlab(x, stem):
     return {"uri": f"{stem}.mat"}, h5py.File(f"{stem}.mat")["x"]
 
 
-def labelled(x, start=0):
+def labelled(x, start=0, hours=24):
     """With names of axes, dates, an index and coordinates that are none."""
-    times = np.datetime64("2001-01-01", "ns") + (start + np.arange(len(x))) * np.timedelta64(1, "D")
+    times = np.datetime64("2001-01-01", "ns") + (start + np.arange(len(x))) * np.timedelta64(hours, "h")
     lat, lon = np.linspace(-60, 60, Y), np.arange(X) * 10.0
     area = ("lat", "lon"), np.outer(np.cos(np.deg2rad(lat)), np.ones(X))
     return xr.DataArray(
@@ -130,6 +130,12 @@ def netcdf(engine, ending):
         return {"uri": f"{stem}.{ending}", "array": "t", "samples_axis": "time"}, data
 
     return write
+
+
+def twice_a_day(x, stem):
+    data = labelled(x, N if stem == "new" else 0, hours=12)
+    data.to_dataset().to_netcdf(f"{stem}.nc", engine="h5netcdf")
+    return {"uri": f"{stem}.nc", "array": "t", "samples_axis": "time"}, data
 
 
 def by_engine(x, stem):
@@ -351,6 +357,19 @@ def in_inner_product(x):
     return by_mean(x) @ scipy.linalg.block_diag(*np.linalg.cholesky(MATRICES).reshape(-1, 3, 3))
 
 
+def z_scored(oracle, groups):
+    """What an oracle leaves, over its standard deviation in each group."""
+
+    def scaled_by(x):
+        left = oracle(x)
+        for group in np.unique(groups):
+            own = np.flatnonzero(groups == group)
+            left[own] /= left[own[own < N]].std(axis=0, ddof=1)
+        return left
+
+    return scaled_by
+
+
 def of_weighted_mean(x):
     return x - np.average(x[:N], axis=0, weights=SAMPLE_WEIGHTS[:N])
 
@@ -491,6 +510,16 @@ ROWS = {
         python={"regress_out": {"covariates": COVARIATE[:N, None], "by": LABELS[:N]}},
         new={"covariates": {"uri": "new_covariate.npy"}, "by": {"uri": "new_labels.txt"}},
         beside={"covariates": COVARIATE[:, None], "by": LABELS},
+    ),
+    "regress_out, scale by labels": Row(
+        side_by_side,
+        keys=preprocess(regress_out={"by": {"uri": "labels.txt"}, "scale": "std"}), oracle=z_scored(within(), LABELS),
+        python={"regress_out": {"by": LABELS[:N], "scale": "std"}},
+        new={"by": {"uri": "new_labels.txt"}}, beside={"by": LABELS},
+    ),
+    "regress_out, scale by a cycle": Row(
+        twice_a_day, keys=preprocess(regress_out={"seasonal_cycle": "hour", "scale": "std"}), oracle=z_scored(within(), LABELS),
+        python={"samples_axis": "time", "regress_out": {"seasonal_cycle": "hour", "scale": "std"}},
     ),
     "block_scaling": Row(
         side_by_side, keys=preprocess(block_scaling="total_variance"), oracle=balanced, python={"block_scaling": "total_variance"}
@@ -939,11 +968,15 @@ DEPENDS = r"which depends on all samples: the kept Gram matrix has that of the o
 IN_PYTHON = ("PCA", "save", "load")
 REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     (
-        "side by side|block_scaling",
+        "side by side|block_scaling|regress_out, scale by labels",
         ("export anndata",),
         "is of the inputs a, b, side by side, but AnnData has one table of features",
     ),
-    ("side by side|block_scaling", ("from-gram",), "--from-gram is for results of one input, but input is a list"),
+    (
+        "side by side|block_scaling|regress_out, scale by labels",
+        ("from-gram",),
+        "--from-gram is for results of one input, but input is a list",
+    ),
     ("object store", ("extend",), "only a path is read because a result names it.*Name the old samples with --data"),
     ("object store", ("derive",), "only a path is read because a result names it.*Name it in the key `data`"),
     (

@@ -294,6 +294,9 @@ class SourceResults:
         ----------
         held : the arrays that this process holds beside so many maps
         """
+        if any(answer.its_maps.score_deviation is not None for answer in answers.values()):
+            for result in self.results:
+                result.check_unit()
         columns = columns_of_maps(answers)
         dtype, stored = precisions(answers.values(), self.working_dtype)
         return MapsJob(groups, columns, dtype, stored, self.n_regressors, tuple(held(columns)), scratch)
@@ -324,8 +327,8 @@ class SourceResults:
 
     @property
     def n_regressors(self) -> int:
-        """The most regressors that a run has subtracted."""
-        return max(0 if one is None else one.shape[1] for one in (part.result.regressors for part in self.parts))
+        """The most coefficients of regressors, and scales of groups of samples, that a run has of each feature."""
+        return max(0 if one is None else one.n_rows for one in (part.result.regression for part in self.parts))
 
     @property
     def recorded(self) -> FeatureGroup:

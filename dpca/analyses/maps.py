@@ -388,14 +388,14 @@ def maps_span(
     q = stack.n_columns
     measured, standardizer = MeasuredMaps.empty(stack, len(columns)), work.feature_panels()
     for tile, slabs in work.read(span, measured.counts, report):
-        (means, divisors), regression = work.fitted.of_mean(tile), work.fitted.regressed(tile)
+        (means, divisors), regressed = work.fitted.of_mean(tile), work.fitted.regressed(tile)
         n_errors = q + stack.n_errors
         found = np.empty((n_errors + stack.n_scaled, *extent(tile)), stack.stored)
         for slab in slabs:
             mean, divisor = means[slab.inside].reshape(-1), divisors[slab.inside].reshape(-1)
             of_slab = np.empty((len(found), mean.size), stack.stored)
-            reduced = np.nan_to_num(mean / divisor)
-            fit = work.fit(None if regression is None else regression[(slice(None), *slab.inside)])
+            reduced = np.nan_to_num(standardizer.reduced(mean, divisor))
+            fit = work.baseline(None if regressed is None else regressed.of(slab.inside))
             for panel in slab.located(standardizer.applied(slab.raw, mean, divisor, fit)):
                 own = slice(panel.start, panel.stop)
                 of_slab[:q, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)

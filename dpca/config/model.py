@@ -289,7 +289,19 @@ class Model:
             and "a rule for noise in as many directions as there are samples, of which a regression takes some",
         }
         _refuse(str(key), key, reasons, f"Leave one of the two out ({PREPROCESS.missing.at('mean')} is allowed).")
-        _ = design.regression
+        groups = design.regression.groups
+        if not rules.by_group:
+            return
+        small = [(len(own), name) for own, name in zip(groups, design.groups, strict=True)]
+        n, name = min(small, default=(0, ""))
+        least = max(2, rules.ddof_of_features + 1)
+        if n < least:
+            raise ConfigError(
+                f"{key.scale} is std, but {name} has {n} sample{'s' * (n != 1)}, and {sum(one < least for one, _ in small)} of "
+                f"{len(small)} groups have fewer than {least}: a sum of squares is divided by their number less {rules.ddof_of_features}",
+                f"Leave samples of these groups out with {INPUT.samples}, give larger groups, or set {PREPROCESS.scale_ddof} to less.",
+                key=key.scale.key,
+            )
 
     def _check_inner_product(self, n_groups: int) -> None:
         """Refuse what is not defined with an inner product, or is not made here."""

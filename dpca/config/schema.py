@@ -162,6 +162,14 @@ class RegressOut(Section):
             examples=["run"],
         ),
     ] = None
+    scale: Annotated[
+        Literal["std"] | None,
+        Field(
+            description="What is left of each feature is then divided by its standard deviation in each group of `by`, or, without it, of "
+            "seasonal_cycle: z-scores of each run, standardized anomalies of each month. Of n values it is the root of a sum of squares / (n - "
+            "preprocess.scale_ddof). A feature that is constant in a group is 0 there, and not divided. null: no division."
+        ),
+    ] = None
 
 
 class Preprocess(Section):

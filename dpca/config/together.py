@@ -60,7 +60,14 @@ def _check_rotation(config: Config) -> None:
 
 
 def _check_regress_out(asked: RegressOut) -> None:
-    """Regression requires a regressor."""
+    """Regression requires a regressor, and a division in groups requires groups."""
+    if asked.scale is not None and asked.by is None and asked.seasonal_cycle is None:
+        raise ConfigError(
+            f"{PREPROCESS.regress_out.scale} is {asked.scale}, but nothing says in which groups of samples: neither by nor seasonal_cycle is set",
+            f"{PREPROCESS.regress_out.set_to({'by': 'run', 'scale': 'std'})}, with a coordinate or labels of the samples, or "
+            f"{PREPROCESS.scale.at('std')} for one standard deviation of all samples.",
+            key="preprocess.regress_out.scale",
+        )
     if asked == RegressOut():
         raise ConfigError(
             f"{PREPROCESS.regress_out} is empty, but one of seasonal_cycle, trend, covariates and by is needed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from dpca.derived.fits import LessCovariates
 from dpca.derived.operators import EPS, finite
 from dpca.errors import ConfigError, DataError, InputError
-from dpca.numerics.regression import Regression
+from dpca.numerics.regression import FitPart, LeastSquares, Regression
 from dpca.settings import INPUT, PREPROCESS
 from dpca.types import F64
 
@@ -72,6 +73,11 @@ class Levels:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.name} {level}" for level in self.levels)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """For each group the number of the regressor that is 1 in it, else 0."""
+        return tuple(range(len(self.levels)))
 
     def of_samples(self, column: Column) -> F64:
         """The regressors of samples, (n, levels)."""
@@ -178,41 +184,33 @@ class Within:
                 blocks[number] = np.hstack([blocks[number], block])
         return np.hstack(blocks)
 
+    @property
+    def members(self) -> tuple[int, ...]:
+        """For each group the number of the regressor that is 1 in it, else 0."""
+        widths = [1 + sum(len(term.names) for term in terms) for terms in self.terms]
+        return tuple(accumulate(widths[:-1], initial=0))
+
     def regression(self, matrix: F64) -> Regression:
-        """That of each group by itself: beside the constant, the means that groups differ by, and what each explains about its mean.
+        """That of each group by itself.
 
         Parameters
         ----------
         matrix : the regressors of the samples of the fit, (n, p)
         """
-        n, p, n_groups, start = *matrix.shape, len(self.levels), 0
-        means, inner, firsts = np.zeros((n, n_groups)), [], []
-        for number, (level, terms) in enumerate(zip(self.levels, self.terms, strict=True)):
-            own, n_inside = np.flatnonzero(matrix[:, start]), sum(len(term.names) for term in terms)
-            means[own, number], inside = 1.0, slice(start + 1, start + 1 + n_inside)
-            found = self._inside(level, terms, matrix[own, inside])
-            basis, to_coefficients = np.zeros((n, found.n_parameters - 1)), np.zeros((p, found.n_parameters - 1))
-            basis[own], to_coefficients[inside] = found.basis[:, 1:], found.to_coefficients
-            inner.append((basis, to_coefficients))
-            firsts.append(start)
-            start = inside.stop
-        # Contrasts of means that are orthogonal to the constant: a reflection turns the first axis into the opposite of it.
-        sizes = np.sqrt(means.sum(axis=0))
-        mirror = sizes / np.sqrt(n) + np.eye(n_groups)[0]
-        turned = np.eye(n_groups) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
-        contrasts = turned[:, 1:] / sizes[:, None]
-        of_contrasts = np.zeros((p, n_groups - 1))
-        of_contrasts[firsts] = contrasts
-        bases, coefficients = zip((means @ contrasts, of_contrasts), *inner, strict=True)
-        return Regression(np.hstack([np.full((n, 1), 1 / np.sqrt(n)), *bases]), np.hstack(coefficients))
-
-    def _inside(self, level: str, terms: tuple[Simple, ...], matrix: F64) -> Regression:
-        """The regression of a group, whose first column is constant over it."""
         n, p = matrix.shape
-        if terms and (found := _regression_of(terms, matrix)) is not None:
+        parts, groups, stops = [], groups_of(self, matrix), (*self.members[1:], p)
+        for level, terms, own, mean, stop in zip(self.levels, self.terms, groups, self.members, stops, strict=True):
+            inside = slice(mean + 1, stop)
+            parts.append(FitPart(own, self._inside(level, terms, matrix[own, inside]), inside, mean))
+        return Regression(tuple(parts), n, p, groups)
+
+    def _inside(self, level: str, terms: tuple[Simple, ...], matrix: F64) -> LeastSquares:
+        """The fit of a group."""
+        n, p = matrix.shape
+        if terms and (found := _least_squares_of(terms, matrix)) is not None:
             return found
         if not terms and n > 1:
-            return Regression(np.full((n, 1), 1 / np.sqrt(n)), np.zeros((0, 0)))
+            return LeastSquares(np.full((n, 1), 1 / np.sqrt(n)), np.zeros((0, 0)))
         fitted = ", ".join([*(term.name for term in terms), "the mean"])
         raise ConfigError(
             f"{KEY}: {fitted} fit {f'all {n} samples' if n > 1 else 'the only sample'} of {self.name} {level} exactly, with "
@@ -274,11 +272,20 @@ def columns_behind(terms: Terms, matrix: F64, first: int) -> F64:
     return found
 
 
+def groups_of(term: Levels | Within, matrix: F64) -> tuple[NDArray[np.intp], ...]:
+    """The numbers of the samples of each group, from the regressors that begin with those of the term."""
+    return tuple(np.flatnonzero(matrix[:, member]) for member in term.members)
+
+
 def levels_behind(within: Within, matrix: F64) -> NDArray[Any]:
     """The name of the group of each sample, (n,), from the regressors."""
-    firsts = np.cumsum([0] + [1 + sum(len(term.names) for term in inside) for inside in within.terms])[:-1]
-    names: NDArray[Any] = np.array(within.levels)[matrix[:, firsts].argmax(axis=1)]
+    names: NDArray[Any] = np.array(within.levels)[matrix[:, list(within.members)].argmax(axis=1)]
     return names
+
+
+def grouped(terms: Terms) -> Levels | Within | None:
+    """The term that says in which group a sample is: the first one; None where that has numbers."""
+    return None if isinstance(terms[0], Polynomial) else terms[0]
 
 
 def matrix_of(terms: Terms, columns: Sequence[Column]) -> F64:
@@ -312,14 +319,14 @@ class Design:
 
     @cached_property
     def regression(self) -> Regression:
-        """The projector on what they explain, and what makes their coefficients.
+        """The fit of all samples, or of each group.
 
         The fit is the mean plus Z B. The coefficients of groups, each times its share of the samples, sum to 0: they are what a
         group differs by. If regressors depend on each other, coefficients are the smallest that give the fit.
         """
         if isinstance(within := self.terms[0], Within):
             return within.regression(self.matrix)
-        found = _regression_of(self.terms, self.matrix)
+        found = _least_squares_of(self.terms, self.matrix)
         if found is None:
             n, p = self.matrix.shape
             raise ConfigError(
@@ -328,11 +335,17 @@ class Design:
                 "Take fewer (a season in place of a day of the year, a smaller degree), or more samples.",
                 KEY,
             )
-        return found
+        return Regression.of_all(found, () if (first := grouped(self.terms)) is None else groups_of(first, self.matrix))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups that samples are in by the first term; none where that has numbers."""
+        first = grouped(self.terms)
+        return () if first is None else Levels(first.name, first.levels).names
 
 
-def _regression_of(terms: Sequence[Term], matrix: F64) -> Regression | None:
-    """The regression on terms and a constant; None where they fit all samples exactly.
+def _least_squares_of(terms: Sequence[Term], matrix: F64) -> LeastSquares | None:
+    """The fit of terms and a constant; None where they fit all samples exactly.
 
     Parameters
     ----------
@@ -351,7 +364,7 @@ def _regression_of(terms: Sequence[Term], matrix: F64) -> Regression | None:
         if isinstance(term, Levels):
             found[of_term] -= means[of_term] @ found[of_term]
         start = of_term.stop
-    return Regression(basis, found)
+    return LeastSquares(basis, found)
 
 
 def _of_another_kind(name: str, found: str, expected: str) -> InputError:

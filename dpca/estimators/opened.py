@@ -211,7 +211,8 @@ def scores_on(
         for part, old, new, own, factor in zip(kept.parts, data, groups, regressors, factors, strict=True):
             if not factor:
                 continue
-            p, both = 0 if own is None else own.shape[1], (part.result.regressors, own)
+            regression, both = part.result.regression, (part.result.regressors, own)
+            p = 0 if regression is None else regression.n_rows
             places = old.source, old.samples_axis, new.source, new.samples_axis
             beside = plan_cross(*places, dtype, workers, n_regressors=p)
             found = np.empty_like(scores)

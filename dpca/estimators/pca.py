@@ -85,7 +85,9 @@ class PCA(Streaming):
         text by name, such as a DataFrame}, any of them. Text and pandas.Categorical are categories, also if each value is a
         number. "by": the name of a coordinate along the samples of X, such as "run" or "member", or a label for each sample, (n_samples,):
         the mean and each of these are then fitted in each group alone, and "by" alone subtracts the mean of each group.
-        `transform` subtracts the same fit. A missing value is replaced by the fit to the others. It keeps samples (see
+        "scale": "std": what is left is divided by the standard deviation of each feature in each group of "by", or, without it, of
+        "seasonal_cycle" (z-scores of each run, standardized anomalies of each month), of the present values, with divisor (their number -
+        scale_ddof); a feature that is constant in a group is 0 there. `transform` subtracts and divides by the same. A missing value is replaced by the fit to the others. It keeps samples (see
         svd_solver), also where they are more than the features.
     scale : "none", "std", "pareto" or "range", or for dosages of alleles {"binomial": "plink2"}, "smartpca" or "snprelate", default "none"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
@@ -548,7 +550,9 @@ class PCA(Streaming):
             raise ConfigError(
                 "inverse_transform would give samples without what regress_out has subtracted, since scores do not tell of which date, "
                 "or of which covariates, their samples are",
-                "Add it: the fit is mean + regressors @ regression, which to_xarray() has; or save it, and use dpca reconstruct.",
+                "Add it: the fit is mean + regressors @ regression, which to_xarray() has"
+                + " (after a product with group_scale of each sample's group)" * self._result.rules.by_group
+                + "; or save it, and use dpca reconstruct.",
             )
         scores, dtype = self._matrix(X, self._n_features_out), getattr(X, "dtype", np.float64)
         if self._to_rotated is not None:

@@ -115,13 +115,13 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
     old_panels, new_panels = work.feature_panels(), work.new.feature_panels()
     both = zip(work.read(part, Counts(), report), work.new.read(part, Counts(), report), strict=True)
     for (tile, slabs), (_, others) in both:
-        fitted_tile, coefficients = fitted.of_mean(tile), fitted.regressed(tile)
+        fitted_tile, regressed = fitted.of_mean(tile), fitted.regressed(tile)
         for slab, other in zip(slabs, others, strict=True):
             mean, divisor = (values[slab.inside].reshape(-1) for values in fitted_tile)
-            of_slab = None if coefficients is None else coefficients[(slice(None), *slab.inside)]
+            of_slab = None if regressed is None else regressed.of(slab.inside)
             sums.kept += np.count_nonzero(counting(mean, divisor))
-            ours = old_panels.applied(slab.raw, mean, divisor, work.fit(of_slab))
-            theirs = new_panels.applied(other.raw, mean, divisor, work.new.fit(of_slab), sums.absent)
+            ours = old_panels.applied(slab.raw, mean, divisor, work.baseline(of_slab))
+            theirs = new_panels.applied(other.raw, mean, divisor, work.new.baseline(of_slab), sums.absent)
             for x, y in zip(slab.located(ours), other.located(theirs), strict=True):
                 sums.products += _product(y.matrix, x.matrix, product)
                 sums.rows += y.squares

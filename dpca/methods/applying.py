@@ -15,6 +15,7 @@ from dpca.methods.sweeps import Sweep
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.feature_panels import counting
 from dpca.numerics.least_squares import add_products, n_sums
+from dpca.numerics.regression import Regressed
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region
 from dpca.store.fitted import Fitted
@@ -101,7 +102,7 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
         fitted_tile = fitted.of(tile)  # read once, since a stored chunk may be larger than a slab
         for slab in slabs:
             mean, scale, components = fitted_tile.flat(slab.inside)
-            fit = work.fit(fitted_tile.regressed(slab.inside))
+            fit = work.baseline(fitted_tile.regressed(slab.inside))
             kept += np.count_nonzero(counting(mean, scale))
 
             def receive_missing(
@@ -168,11 +169,12 @@ class Scores:
         values = self.values.rows(self.samples[group])
         return np.asarray(values[:, : len(self.factors)] * self.factors, np.float64)
 
-    def regressed(self, group: slice, coefficients: F64 | None) -> F64 | float:
-        """The fit of the regressors to a group of the samples, (samples, features...); 0 without."""
-        if self.regressors is None or coefficients is None:
-            return 0.0
-        return np.tensordot(self.regressors[self.samples[group]], coefficients, axes=1)
+    def restore(self, values: NDArray[Any], group: slice, mean: F64, regressed: Regressed | None) -> None:
+        """Give a group of the samples back what was subtracted, in place; values are (samples, features...)."""
+        if self.regressors is None or regressed is None:
+            values += mean
+        else:
+            regressed.at(self.regressors[self.samples[group]]).give(values, mean)
 
 
 def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
@@ -186,7 +188,7 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
             for samples in work.groups_of(block):
                 values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
                 values *= fitted_slab.back(tuple(slice(None) for _ in slab))
-                values += fitted_slab.mean + scores.regressed(samples, fitted_slab.regression)
+                scores.restore(values, samples, fitted_slab.mean, fitted_slab.regression)
                 region = work.placed(slab, samples)
                 work.outputs.write_part(work.writes[0], region, np.moveaxis(values, 0, work.plan.samples_axis))
                 report(values.nbytes)

@@ -28,7 +28,7 @@ from dpca.numerics.weights import mean_of
 from dpca.planning.memory import reads_means
 from dpca.planning.runplan import Attempt
 from dpca.settings import INPUT, PREPROCESS
-from dpca.store.arrays import REGRESSION
+from dpca.store.arrays import GROUP_SCALE, REGRESSION
 from dpca.store.ledger import Damaged
 from dpca.store.outputs import Outputs
 from dpca.types import F64
@@ -168,7 +168,9 @@ class FirstPass:
     def _to_write(self) -> tuple[str, ...]:
         """Arrays that the pass writes of features that stream by."""
         writes = self._rules.finds(self._data.weighted)
-        return (*writes, REGRESSION) if writes and self._data.regression is not None else writes
+        if not writes or self._data.regression is None:
+            return writes
+        return (*writes, REGRESSION, *((GROUP_SCALE,) if self._rules.by_group else ()))
 
     def _bordered(self, sums: GroupedMatrices) -> GroupedMatrices:
         """The matrices of all samples, with the products that were known."""

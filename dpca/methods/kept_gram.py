@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpca.config.schema import Config, Preprocess
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of, fields_of
+from dpca.numerics.panels import Rules
 from dpca.settings import MODEL, PREPROCESS
 from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
@@ -109,7 +110,7 @@ def check_same(result: Result, config: Config) -> None:
             "preprocess",
             ("scale", "scale_ddof", "missing", "weights", "inner_product", "sample_weights", "regress_out", "filters"),
         ),
-        ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),
+        ("model", ("ddof",) if Rules.of(asked["preprocess"], 0, center=True).by_variance else ()),
     ):
         changes = differences(
             {name: before[part].get(name, plain.get(name)) for name in names},

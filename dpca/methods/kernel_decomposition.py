@@ -40,6 +40,7 @@ from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.sources import Source
 from dpca.store.arrays import (
+    GROUP_SCALE,
     REGRESSION,
     REGRESSORS,
     create_outputs,
@@ -48,11 +49,11 @@ from dpca.store.arrays import (
     write_genotypes,
 )
 from dpca.store.gram import ALL, read_gram, write_gram
-from dpca.store.outputs import REGRESSOR, Outputs
+from dpca.store.outputs import REGRESSOR, SAMPLE_GROUP, Outputs
 from dpca.store.results import Result
 from dpca.types import F64
 
-ADOPTED = ("mean", "scale", "weights", REGRESSION, REGRESSORS, REGRESSOR)
+ADOPTED = ("mean", "scale", "weights", REGRESSION, REGRESSORS, REGRESSOR, GROUP_SCALE, SAMPLE_GROUP)
 OF_FEATURES = (*ALL, "mean", "scale", "weights")
 """Arrays that a result of a kernel matrix does not have."""
 

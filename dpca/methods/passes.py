@@ -28,7 +28,7 @@ from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.inner_products import Roots, wrong_matrices
 from dpca.numerics.panels import About, Means, Rules
 from dpca.numerics.preprocess import NotExact, NotFinite, is_beyond_float64
-from dpca.numerics.regression import Regression
+from dpca.numerics.regression import Baseline, Regressed, Regression
 from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
 from dpca.numerics.sparse_panels import SparsePanels, needs_stored_alone
@@ -39,7 +39,7 @@ from dpca.sources.base import Layout, Reader, Region, Source, describe, size_of,
 from dpca.sources.lines import Lines
 from dpca.sources.missing import EVERY
 from dpca.sources.weights import FeatureWeights, equal_weights
-from dpca.store.arrays import REGRESSION, of_group
+from dpca.store.arrays import GROUP_SCALE, REGRESSION, of_group
 from dpca.store.outputs import Outputs
 from dpca.types import F64
 
@@ -231,17 +231,17 @@ class Pass(Work):
             reference=self.reference,
         )
 
-    def fit(self, coefficients: F64 | None) -> tuple[F64, F64] | None:
-        """The regressors of the samples, and their coefficients for some features, flattened; None where there are none."""
-        if self.regressors is None or coefficients is None:
+    def baseline(self, regressed: Regressed | None) -> Baseline | None:
+        """The fit that is subtracted from the samples for some features, flattened; None for nothing."""
+        if self.regressors is None or regressed is None:
             return None
-        return self.regressors, coefficients.reshape(len(coefficients), -1)
+        return regressed.at(self.regressors).flat
 
     def values_of(self, name: str, box: Box) -> F64:
-        """An array for what features have, by box: of a regression, a coefficient for each regressor."""
-        shape = extent(box)
-        if name == REGRESSION and self.regression is not None:
-            shape = (self.regression.n_regressors, *shape)
+        """An array for what features have, by box: of a regression, a coefficient for each regressor, or a scale for each group."""
+        shape, regression = extent(box), self.regression
+        if regression is not None and name in (REGRESSION, GROUP_SCALE):
+            shape = (regression.n_regressors if name == REGRESSION else len(regression.groups), *shape)
         return np.empty(shape)
 
     def sample_panels(

@@ -97,7 +97,7 @@ def plan_projection(
 
 
 def held_of_regression(fitted: Fitted, width: int, more: int, fit: int) -> dict[str, int]:
-    """Bytes of the coefficients of so many features, as stored and decoded, and of a fit; none without a regression.
+    """Bytes of the coefficients and scales of so many features, as stored and decoded, and of a fit; none without a regression.
 
     Parameters
     ----------
@@ -106,10 +106,10 @@ def held_of_regression(fitted: Fitted, width: int, more: int, fit: int) -> dict[
     """
     if fitted.regression is None:
         return {}
-    stored = getattr(fitted.regression, "chunks", None)
-    tile = fitted.regression.shape[0] * width
+    rows, stored = fitted.regression.n_rows, getattr(fitted.regression.coefficients, "chunks", None)
+    tile = rows * width
     decoded = 0 if stored is None else 2 * max(math.prod(stored), tile)
-    return {"coefficients of regressors, and a fit": 8 * (tile + decoded + fitted.regression.shape[0] * more + fit)}
+    return {"coefficients of regressors, and a fit": 8 * (tile + decoded + rows * more + fit)}
 
 
 def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:

@@ -422,7 +422,7 @@ class ByKernel:
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         training, dtype, regression = self.training, self.kernel.rung.dtype, self.fitted.regression
-        p = 0 if regression is None else regression.shape[0]
+        p = 0 if regression is None else regression.n_rows
         self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates, p)
         return self.beside.run_plan
 

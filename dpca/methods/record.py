@@ -195,8 +195,11 @@ def notes_of(job: Job, found: Decomposition) -> list[str]:
     )
     if design is not None:
         n, q = len(design.matrix), design.regression.n_parameters
+        divided = ""
+        if job.model.rules.by_group:
+            divided = f", and what is left divided by its standard deviation in each {design.terms[0].name}"
         notes.append(
-            f"{title_of(design.terms)} regressed out: {q} parameters, the mean included, were fitted to "
+            f"{title_of(design.terms)} regressed out{divided}: {q} parameters, the mean included, were fitted to "
             f"{n:,} samples; variances are still divided by n - ddof (model.ddof: {q} takes them all off)"
         )
     notes.extend(unscaled(job))

@@ -121,7 +121,7 @@ def solve(stages: Stages, data: Dataset, job: Job, summed: Summed) -> Solved:
         return summed.accumulator.finish(choice.of, leading)
 
     if data.n_folds:
-        basis = None if data.regression is None else data.regression.basis
+        basis = None if data.regression is None else data.regression.complement(rules.by_group)
         validate = partial(bi_cross_validation, summed.folds, power, basis=basis)
         choice.curve = stages.in_memory(
             "bi-cross-validation", rung.name, validate, Curve.nothing(), run_plan.eigensolve_threads

@@ -26,7 +26,7 @@ from dpca.numerics.inner_products import Roots
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.slabs import Plan, extent
-from dpca.store.arrays import of_group
+from dpca.store.arrays import GROUP_SCALE, REGRESSION, of_group
 from dpca.types import F64
 
 
@@ -81,10 +81,16 @@ def _features_added_up(
                         panels = slab.located(standardizer.panels(some, own, roots))
                     for panel in sums[cell].of_slab(panels):
                         assert isinstance(panel, FeaturePanel)
-                        of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
+                        of_panel = {
+                            "mean": panel.mean,
+                            "scale": panel.divisor,
+                            "weights": panel.weights,
+                            REGRESSION: panel.regression,
+                            GROUP_SCALE: panel.group_scale,
+                        }
                         place = _of_slab(along, panel.start, panel.stop)
                         for name, values in of_slab.items():
-                            values[..., place] = of_panel.get(name, panel.regression)
+                            values[..., place] = of_panel[name]
                 inside: tuple[Any, ...] = (..., *slab.inside)
                 for name, values in of_slab.items():
                     found[name][inside] = values.reshape(*values.shape[:-1], *extent(slab.box))

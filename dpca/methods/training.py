@@ -72,7 +72,7 @@ def plan_cross(
     new, new_axis : new samples with the same features
     dtype : of the products
     coordinates : as in `dpca.methods.projection.plan_projection`
-    n_regressors : how many regressors the fit subtracts
+    n_regressors : how many coefficients of regressors, and scales of groups of samples, each feature has (`Regressed.n_rows`)
     """
     n = training.layout.shape[axis]
 

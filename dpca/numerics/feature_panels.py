@@ -26,7 +26,7 @@ from dpca.numerics.preprocess import (
     squares_of_rows,
     sums,
 )
-from dpca.numerics.regression import Fit, Regression
+from dpca.numerics.regression import Baseline, Fit, Regression
 from dpca.numerics.weights import SampleWeights
 from dpca.types import F64
 
@@ -55,8 +55,13 @@ class Centred:
 
     @property
     def size(self) -> F64:
-        """The size of what was subtracted, whose rounding is no variation, (w,)."""
-        return self.centre if self.fit is None else np.hypot(self.centre, self.fit.size)
+        """The size of what was subtracted, whose rounding is no variation, (w,); divided as the values."""
+        return self.centre if self.fit is None else self.fit.level
+
+    @property
+    def scales(self) -> F64 | None:
+        """Divisors in each group of samples, (groups, w); None for none."""
+        return None if self.fit is None else self.fit.scales
 
 
 class FeaturePanels(Standardizer):
@@ -170,7 +175,7 @@ class FeaturePanels(Standardizer):
         raw: NDArray[Any],
         mean: F64,
         divisor: F64,
-        fit: tuple[F64, F64] | None = None,
+        fit: Baseline | None = None,
         absent: F64 | None = None,
         receive_missing: Callable[[int, int, NDArray[np.bool_] | None], None] | None = None,
     ) -> Iterator[tuple[int, int, F64]]:
@@ -181,8 +186,7 @@ class FeaturePanels(Standardizer):
         raw : as for `panels`
         mean, divisor : those of the slab's features, flattened; `divisor` is 1 / t = scale / weight, infinite where the
             weight is 0. A missing value becomes 0, which is the mean (or the fit), and so does a feature that the fit left out
-        fit : regressors of the samples, (samples, p), and their coefficients for the slab's features, (p, features), whose
-            product is subtracted, too; None for none
+        fit : what is subtracted beside the means of the slab's features, and what these are divided by in groups; None for nothing
         absent : to which the number of missing values of each sample is added, (n_samples,), of features that count
             (`counting`)
         receive_missing : called for each block with its first and its last feature and the mask of missing values, before it; None for a mask
@@ -197,7 +201,7 @@ class FeaturePanels(Standardizer):
                 missing = self._missing(block, missing)
             block -= np.nan_to_num(mean[start:stop])
             if fit is not None:
-                block -= fit[0] @ np.nan_to_num(fit[1][:, start:stop])
+                fit.take(block, slice(start, stop))
             scale = np.where(np.isnan(divisor[start:stop]), 1.0, divisor[start:stop])
             if (scale != 1).any():
                 block /= scale
@@ -216,7 +220,7 @@ class FeaturePanels(Standardizer):
         raw: NDArray[Any],
         mean: F64,
         divisor: F64,
-        fit: tuple[F64, F64] | None = None,
+        fit: Baseline | None = None,
         absent: F64 | None = None,
     ) -> Iterator[AppliedPanel]:
         """Preprocess a slab by given means and divisors, as panels in working precision.
@@ -226,14 +230,14 @@ class FeaturePanels(Standardizer):
         raw, mean, divisor, fit, absent : as for `apply`
         """
         rows = raw.shape[self._plan.samples_axis]
-        reduced = np.nan_to_num(mean / divisor)
+        reduced = np.nan_to_num(self.reduced(mean, divisor))
         for start, piece in self._pieces(raw):
             width = math.prod(self._plan.features_in(piece.shape))
             panel = AppliedPanel(
                 self._panel(rows * width).reshape(rows, width), np.zeros(rows), np.zeros(rows), start, start + width
             )
             along = slice(start, panel.stop)
-            of_piece = None if fit is None else (fit[0], fit[1][:, along])
+            of_piece = None if fit is None else fit.of(along)
             for first, last, block in self.apply(piece, mean[along], divisor[along], of_piece, absent):
                 with np.errstate(over="ignore"):  # the product detects infinite values
                     panel.matrix[:, first:last] = block
@@ -244,6 +248,10 @@ class FeaturePanels(Standardizer):
                 panel.mean_product += mean_product
                 panel.mean_norm2 += norm2
             yield panel
+
+    def reduced(self, mean: F64, divisor: F64) -> F64:
+        """m~, what the mean of each feature became, (w,): 0 where groups of samples have divisors of their own, so that it has none."""
+        return np.zeros_like(mean) if self._rules.by_group else mean / divisor
 
     def _standardize(
         self,
@@ -279,8 +287,9 @@ class FeaturePanels(Standardizer):
             # block, and BLAS is faster in this order.
             combined = self._beside @ block
             remaining = combined[0].copy() if self._rules.center else np.zeros(stop - start)
-            centre = centre + np.where(np.isfinite(back), inner.undone(remaining[None])[0] * back, 0.0)
-            combined[0] = reduced = inner.times((centre / back)[None])[0]
+            if about.scales is None:  # else it is rounding, in no unit of the data
+                centre = centre + np.where(np.isfinite(back), inner.undone(remaining[None])[0] * back, 0.0)
+            combined[0] = reduced = inner.times(self.reduced(centre, back)[None])[0]
             products = combined @ block.T
             squares = self._squares(block, remaining, about.integers)
             mean_norm2 = float(reduced @ reduced)
@@ -308,6 +317,7 @@ class FeaturePanels(Standardizer):
             integers=about.integers and roots is None and bool((gone | (given == 1)).all()),
             sketch=products[1:].T,
             regression=None if about.fit is None else np.where(gone, np.nan, about.fit.coefficients),
+            group_scale=None if about.scales is None else np.where(gone, np.nan, about.scales),
             fitted=len(block) * float(fit @ fit) + rounding,
         )
 
@@ -335,19 +345,22 @@ class FeaturePanels(Standardizer):
         integers = self._integers and missing is None and not scaled
         if integers:
             centre = np.rint(centre)
-        block -= centre
-        if missing is not None or scaled:  # else the remaining mean would not be the same for all
+        if regression is not None and regression.loses_means(rules.by_group):
+            centre = np.zeros_like(centre)
+        else:
+            block -= centre
+            if missing is not None or scaled:  # else the remaining mean would not be the same for all
+                if missing is not None:
+                    cleared(block, missing)
+                remaining = self._total(block) / np.where(empty, 1.0, total)
+                block -= remaining
+                centre = centre + remaining
             if missing is not None:
                 cleared(block, missing)
-            remaining = self._total(block) / np.where(empty, 1.0, total)
-            block -= remaining
-            centre = centre + remaining
-        if missing is not None:
-            cleared(block, missing)
         fit = None
         if regression is not None:
-            fit = regression.subtract(block, missing)
-            centre = centre + fit.constant
+            fit = regression.subtract(block, centre, missing, rules.ddof_of_features if rules.by_group else None)
+            centre = fit.constant
         divisor: Any = present - self._rules.ddof_of_features
         if weighted is not None:
             divisor = weighted.divisors(np.ones((n, 1)) if missing is None else ~missing, self._rules.ddof_of_features)
@@ -398,7 +411,9 @@ class FeaturePanels(Standardizer):
             variance = squares / np.where(about.divisor > 0, about.divisor, 1)
             # The mean lies between the smallest and the largest value, so the 0 of a missing one is neither.
             spread = centred.max(axis=0) - centred.min(axis=0) if rules.scale == "range" else variance
-        found = divided(rules, variance, spread, about, len(centred), weights)
+        left = None if about.fit is None else about.fit.left
+        before = None if left is None else left / np.where(about.divisor > 0, about.divisor, 1)
+        found = divided(rules, variance, spread, about, len(centred), weights, before)
         if rules.scale != "none":
             centred[:, found.constant] = 0.0
             centred /= found.divisor
@@ -419,7 +434,15 @@ class Divided:
     counts: FeatureCounts
 
 
-def divided(rules: Rules, variance: F64, spread: F64, about: Centred, n_samples: int, weights: F64 | None) -> Divided:
+def divided(
+    rules: Rules,
+    variance: F64,
+    spread: F64,
+    about: Centred,
+    n_samples: int,
+    weights: F64 | None,
+    before: F64 | None = None,
+) -> Divided:
     """The divisors of features by the rules.
 
     Parameters
@@ -427,6 +450,7 @@ def divided(rules: Rules, variance: F64, spread: F64, about: Centred, n_samples:
     variance, spread : of the present values, (w,), as for `scale_of`; not used where the rules ask for neither
     about : what was subtracted
     weights : of the features, (w,); NaN for one that is left out. None for weights of 1
+    before : variance before anything was divided in groups of samples, (w,); None where that is `variance`
     """
     masked = np.zeros(variance.shape, bool) if weights is None else np.isnan(weights)
     empty = about.empty
@@ -437,7 +461,7 @@ def divided(rules: Rules, variance: F64, spread: F64, about: Centred, n_samples:
             raise NotFinite
         counts.incomplete, gone = int(incomplete.sum()), gone | incomplete
     if rules.min_variance > 0:
-        steady = (variance < rules.min_variance) & ~gone
+        steady = ((variance if before is None else before) < rules.min_variance) & ~gone
         counts.steady, gone = int(steady.sum()), gone | steady
     divisor, constant = np.ones(variance.shape), np.zeros(variance.shape, bool)
     if rules.scale != "none":
@@ -475,6 +499,7 @@ def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
         integers=all(part.integers for part in parts),
         sketch=_added([part.sketch for part in parts]),
         regression=None if parts[0].regression is None else np.hstack([part.regression for part in parts]),  # type: ignore[misc]
+        group_scale=None if parts[0].group_scale is None else np.hstack([part.group_scale for part in parts]),  # type: ignore[misc]
         fitted=sum(part.fitted for part in parts),
     )
 

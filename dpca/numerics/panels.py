@@ -22,7 +22,7 @@ BlockScaling = Literal["none", "first_eigenvalue", "total_variance"]
 
 @dataclass(frozen=True)
 class Rules:
-    """The preprocessing of each feature, in this order: leave out, fill, centre by its mean, divide by its scale.
+    """The preprocessing of each feature, in this order: leave out, fill, centre by its mean, divide in each group, divide by its scale.
 
     Its weight multiplies it after that (`dpca.sources.weights`).
     """
@@ -48,6 +48,8 @@ class Rules:
     """ddof of the variance of a feature, by which `scale` and `min_variance` go; None for that of the spectrum."""
     of_reference: bool = False
     """Whether means and frequencies of dosages are those of some samples only, so that X_c has a mean over all."""
+    by_group: bool = False
+    """Whether what a regression leaves is divided by its standard deviation in each group of samples, before `scale`."""
 
     @property
     def convention(self) -> Convention | None:
@@ -58,6 +60,11 @@ class Rules:
     def ddof_of_features(self) -> int:
         """ddof of the variance of a feature."""
         return self.ddof if self.scale_ddof is None else self.scale_ddof
+
+    @property
+    def by_variance(self) -> bool:
+        """Whether X_c depends on ddof of the variance of features."""
+        return self.scale in ("std", "pareto") or self.by_group
 
     @property
     def centered(self) -> bool:
@@ -86,6 +93,7 @@ class Rules:
         names = ("min_variance", "max_missing", "min_minor_allele_frequency")
         limits = {name: filters[name] for name in names if name in filters}
         limits["scale_ddof"] = preprocess.get("scale_ddof")
+        limits["by_group"] = (preprocess.get("regress_out") or {}).get("scale") is not None
         if isinstance(scale, Mapping):
             limits["of_reference"] = scale.get("reference") is not None
             scale = scale["binomial"]
@@ -194,6 +202,8 @@ class FeaturePanel(SlabPanel):
     """Whether any feature varies by more than rounding."""
     regression: F64 | None = None
     """Coefficients of the regressors whose fit was subtracted, (p, features), NaN for a feature that is left out; None without."""
+    group_scale: F64 | None = None
+    """Divisors after that in each group of samples, (groups, features), as `divisor`; None without."""
     fitted: float = 0.0
     """Sum of squares of what rounding of that fit is relative to, scaled as the features are."""
 

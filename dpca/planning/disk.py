@@ -16,7 +16,7 @@ from dpca.planning.job import Job
 from dpca.planning.runplan import RunPlan
 from dpca.settings import OUTPUT, Setting
 from dpca.sources.groups import names_of_sums
-from dpca.store.arrays import COMPONENTS, REGRESSION, REGRESSORS, WEIGHTED_COMPONENTS, of_group
+from dpca.store.arrays import COMPONENTS, GROUP_SCALE, REGRESSION, REGRESSORS, WEIGHTED_COMPONENTS, of_group
 from dpca.store.gram import shapes
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 from dpca.system.machine import disk_of, free_disk
@@ -130,9 +130,11 @@ def arrays_of(job: Job, n_components: int | None = None) -> list[dict[str, Any]]
             for name in ("mean", "scale", "weights")
         ]
         if model.design is not None:
-            p = len(model.design.names)
-            parts = -(-8 * p * own.tile_width // 2**26)
-            arrays.append((of_group(REGRESSION, group.name), [p, *features], "float64", tiles * parts))
+            rows = {REGRESSION: len(model.design.names)}
+            rows |= {GROUP_SCALE: len(model.design.groups)} if model.rules.by_group else {}
+            for name, p in rows.items():
+                parts = -(-8 * p * own.tile_width // 2**26)
+                arrays.append((of_group(name, group.name), [p, *features], "float64", tiles * parts))
         if job.components:
             parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
             names = (COMPONENTS,) if not model.unit else (COMPONENTS, WEIGHTED_COMPONENTS)

@@ -33,7 +33,7 @@ class MapsJob:
     stored: np.dtype[Any]
     """Type of the maps."""
     n_regressors: int
-    """Most regressors that a run has subtracted."""
+    """Most coefficients of regressors, and scales of groups of samples, that a run has of each feature."""
     beside: tuple[HeldArray, ...]
     """Arrays that this process holds meanwhile."""
     scratch: Scratch

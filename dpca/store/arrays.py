@@ -21,7 +21,7 @@ from dpca.sources.base import Layout, Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.groups import Groups, names_of_sums
 from dpca.store.meanings import ONE, common_unit
-from dpca.store.outputs import REGRESSOR, Outputs
+from dpca.store.outputs import REGRESSOR, SAMPLE_GROUP, Outputs
 from dpca.store.stored import RESERVED_DIMS
 
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
@@ -31,6 +31,8 @@ COMPONENTS, WEIGHTED_COMPONENTS = "components", "weighted_components"
 """Maps of features, orthonormal in the inner product if there is one; and their products with it, which give scores of X_c."""
 REGRESSION, REGRESSORS = "regression", "regressors"
 """Names of what was subtracted beside means: coefficients (regressor, features...), of these regressors (sample, regressor)."""
+GROUP_SCALE = "group_scale"
+"""Name of what was divided by after that in each group of samples, (sample_group, features...)."""
 CONVENTION = "convention_eigenvalues"
 """Eigenvalues as the program prints them whose convention scales dosages."""
 FAMILY = "sample_family"
@@ -193,7 +195,16 @@ def _check_distinct(dims: Sequence[Dims]) -> None:
     arrays = [
         of_group(name, one.group)
         for one in dims
-        for name in ("mean", "scale", "weights", COMPONENTS, WEIGHTED_COMPONENTS, "rotated_components", REGRESSION)
+        for name in (
+            "mean",
+            "scale",
+            "weights",
+            COMPONENTS,
+            WEIGHTED_COMPONENTS,
+            "rotated_components",
+            REGRESSION,
+            GROUP_SCALE,
+        )
     ]
     shared = {name for one in dims for name in one.features if one.plain(name) == name}
     own = [name for one in dims for name in one.features if name not in shared]
@@ -210,16 +221,19 @@ def _check_distinct(dims: Sequence[Dims]) -> None:
 
 def unit_of(groups: Groups, rules: Rules, block_scaling: BlockScaling) -> str | None:
     """The unit of centred, scaled and weighted data: theirs, or 1 where they were divided by it; None where it is not known."""
-    if rules.scale == "pareto":
+    if rules.scale == "pareto" and not rules.by_group:
         return None
-    if rules.scale != "none" or (len(groups) > 1 and block_scaling != "none"):
+    if rules.scale != "none" or rules.by_group or (len(groups) > 1 and block_scaling != "none"):
         return ONE
     return common_unit(group.layout.units for group in groups)
 
 
 def units_of(layout: Layout, rules: Rules) -> dict[str, dict[str, str]]:
-    """The attributes of `mean` and `scale` that say their units."""
-    return {"mean": layout.of_values, "scale": layout.of_units if rules.scale in ("std", "range") else {}}
+    """The attributes of `mean`, `scale` and `group_scale` that say their units."""
+    scale = layout.of_units if rules.scale in ("std", "range") else {}
+    if rules.by_group:
+        scale = {"units": ONE}
+    return {"mean": layout.of_values, "scale": scale, GROUP_SCALE: layout.of_units}
 
 
 def create_outputs(
@@ -232,7 +246,8 @@ def create_outputs(
 ) -> tuple[Dims, ...]:
     """Create the arrays that the first pass fills, with coordinates; return the names of the axes, for each group.
 
-    With regressors, `regressors` holds those of the samples, and `regression` is made for their coefficients.
+    With regressors, `regressors` holds those of the samples, and `regression` is made for their coefficients; where what they leave is divided
+    in groups of samples, `group_scale` is made for the divisors.
     """
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
     found, names = dims_of(groups)
@@ -247,12 +262,20 @@ def create_outputs(
             if design is not None:
                 name, p = of_group(REGRESSION, group.name), len(design.names)
                 outputs.create_tiled(name, plan, dims.features, np.float64, p, component_dim=REGRESSOR)
+            if design is not None and rules.by_group:
+                name, about = of_group(GROUP_SCALE, group.name), units_of(group.layout, rules)[GROUP_SCALE]
+                rows = len(design.groups)
+                outputs.create_tiled(
+                    name, plan, dims.features, np.float64, rows, attributes=about, component_dim=SAMPLE_GROUP
+                )
         write_coordinates(outputs, group.source, dims, axes)
     if len(names_of := names_of_sums(groups)) > 1:
         outputs.write_text(GROUP, names_of, GROUP)
     if design is not None:
         outputs.write_text(REGRESSOR, design.names, REGRESSOR)
         outputs.write(REGRESSORS, design.matrix, (found[0].sample, REGRESSOR))
+    if design is not None and rules.by_group:
+        outputs.write_text(SAMPLE_GROUP, design.groups, SAMPLE_GROUP)
     return found
 
 

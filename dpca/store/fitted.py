@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpca.numerics.regression import Regressed
 from dpca.slabs import Box
 from dpca.types import F64
 
@@ -22,8 +23,8 @@ class Fitted:
     components: Any
     factor: float = 1.0
     """Factor of all weights: that of a group of features against others."""
-    regression: Any = None
-    """Coefficients of regressors, (p, features...), whose fit is subtracted beside the mean; None for none."""
+    regression: Regressed | None = None
+    """Coefficients of what is subtracted beside the mean, and divisors in groups of samples; None for nothing."""
     weighted_components: Any = None
     """Components times the inner product, whose products with features are scores; None where these are the components."""
 
@@ -40,9 +41,9 @@ class Fitted:
         mean, scale, weights = (np.asarray(array[box]) for array in (self.mean, self.scale, self.weights))
         return Fitted(mean, scale, weights, np.asarray(components), self.factor, self.regressed(box))
 
-    def regressed(self, box: Box) -> F64 | None:
-        """Coefficients of the regressors for a box of features, in memory; None where there are none."""
-        return None if self.regression is None else np.asarray(self.regression[(slice(None), *box)], np.float64)
+    def regressed(self, box: Box) -> Regressed | None:
+        """Coefficients and divisors of groups of samples for a box of features, in memory; None where there are none."""
+        return None if self.regression is None else self.regression.of(box)
 
     def of_mean(self, box: Box) -> tuple[F64, F64]:
         """Means and divisors of a box of features, in memory: a kernel fit needs no other arrays with feature axes."""

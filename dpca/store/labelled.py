@@ -245,6 +245,8 @@ def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_corre
         deviation of the feature. NaN where it does not vary, too
     """
     asked = result.manifest["config"]["preprocess"]["scale"]
+    if as_covariance:
+        result.check_unit()
     if as_correlation and (asked != "std" or result.filled_values):
         why = f"{result.filled_values:,} missing values were replaced" if asked == "std" else f"scale is {asked!r}"
         raise ConfigError(

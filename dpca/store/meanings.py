@@ -16,6 +16,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "regression": ("coefficients of the regressors that were subtracted from each feature", NONE),
     "regressors": ("values of the regressors for each sample", NONE),
     "weighted_components": ("components times the inner product: what scores are products of features with", NONE),
+    "group_scale": ("divisor of each feature in each group of samples, after the fit was subtracted", NONE),
     "components": ("components: maps of length 1, of centred, scaled and weighted features", ONE),
     "scores": ("scores of the samples", SAME),
     "alpha": ("coefficients of the samples in the components", NONE),
@@ -117,6 +118,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "log_likelihood": ("logarithm of the likelihood", ONE),
     "group": ("name of each group of features", NONE),
     "regressor": ("name of each regressor", NONE),
+    "sample_group": ("name of each group of samples", NONE),
     "component": ("number of the component, from 1 on", ONE),
     "rotated_component": ("number of the rotated component, from 1 on", ONE),
 }

@@ -45,13 +45,13 @@ def held_to_write(n_bytes: int) -> int:
 
 
 TILED = frozenset(
-    {"mean", "scale", "weights", "regression", "components", "scores", "alpha", "rotated_components", "rotated_scores"}
-    | {"weighted_components"}
+    {"mean", "scale", "weights", "regression", "group_scale", "components", "scores", "alpha"}
+    | {"weighted_components", "rotated_components", "rotated_scores"}
 )
 """Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
 _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
 
-COMPONENT, ROTATED_COMPONENT, REGRESSOR = "component", "rotated_component", "regressor"
+COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP = "component", "rotated_component", "regressor", "sample_group"
 """Dimensions of arrays of tiles beside those of features or samples."""
 
 ASIDE = "_in_other_chunks"
@@ -528,12 +528,13 @@ class Outputs:
 
 
 def whole_region(array: Any, region: Box) -> Box:
-    """The region, extended to all components, rotated ones, or regressors, if it names none, and to all of the axes just before them that it does not name."""
+    """The region, extended to all components, rotated ones, regressors or groups, if it names none, and to all of the axes just before them that it does not name."""
     more = array.ndim - len(region)
     if not more:
         return region
     dims = list(array.metadata.dimension_names or ())
-    axis = next(axis for axis, dim in enumerate(dims) if dim in (COMPONENT, ROTATED_COMPONENT, REGRESSOR)) - (more - 1)
+    named = (COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP)
+    axis = next(axis for axis, dim in enumerate(dims) if dim in named) - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 
 

@@ -14,18 +14,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import DataError, InputError, OutputExistsError, writing
+from dpca.derived.regressors import grouped, terms_of
+from dpca.errors import ConfigError, DataError, InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
+from dpca.numerics.regression import Regressed
 from dpca.numerics.rotation import RotationResult
-from dpca.settings import OUTPUT
+from dpca.settings import OUTPUT, PREPROCESS
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import check_local
-from dpca.store.arrays import COMPONENTS, CONVENTION, GROUP, REGRESSION, REGRESSORS, WEIGHTED_COMPONENTS, Dims, of_group
+from dpca.store.arrays import (
+    COMPONENTS,
+    CONVENTION,
+    GROUP,
+    GROUP_SCALE,
+    REGRESSION,
+    REGRESSORS,
+    WEIGHTED_COMPONENTS,
+    Dims,
+    of_group,
+)
 from dpca.store.directory import ARRAYS, CERTIFICATE, ResultDirectory, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.stored import COORDINATES, LABELS, RESTORE, SAMPLES_AXES, Arrays, Stored
+from dpca.store.stored import COORDINATES, LABELS, RESTORE, SAMPLES_AXES, Arrays
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
 from dpca.types import F64
@@ -205,6 +217,15 @@ class Result:
         center = preprocess["center"] or self.kind == "kernel_pca"
         return Rules.of(preprocess, self.manifest["config"]["model"]["ddof"], center=center)
 
+    def check_unit(self) -> None:
+        """Refuse maps in the unit of the data where these were divided by scales that differ from sample to sample."""
+        if self.rules.by_group:
+            raise ConfigError(
+                f"{self.name}: has no maps in the unit of the data (as_covariance), since {PREPROCESS.regress_out.scale} has divided each feature "
+                "by a standard deviation of its own in each group of samples",
+                "Multiply components by group_scale of the group that you want to see, or ask for as_correlation.",
+            )
+
     @property
     def of_convention(self) -> tuple[str, NDArray[np.float64]] | None:
         """The convention that dosages were scaled by, and the eigenvalues as its program prints them; None for other data, and kernels."""
@@ -267,9 +288,13 @@ class Result:
         return self.named(WEIGHTED_COMPONENTS) in self.arrays
 
     @property
-    def regression(self) -> Stored | None:
-        """Coefficients of the regressors, (regressor, features...), whose fit was subtracted beside the mean."""
-        return self.arrays.get(self.named(REGRESSION))
+    def regression(self) -> Regressed | None:
+        """Stored coefficients of what was subtracted beside the mean, and divisors in groups of samples; None for nothing."""
+        coefficients, scales = (self.arrays.get(self.named(name)) for name in (REGRESSION, GROUP_SCALE))
+        if coefficients is None:
+            return None
+        first = None if scales is None else grouped(terms_of(self.manifest["regressors"]))
+        return Regressed(coefficients, scales, () if first is None else first.members)
 
     @property
     def regressors(self) -> F64 | None:

@@ -32,6 +32,7 @@ RESERVED_DIMS = frozenset(
     | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
     | {"explained_variance", "explained_variance_ratio", "projection_error", "gram_mean_product", "gram_mean_norm2"}
     | {"gram_sketch", "gram_norms2", "random_column", "sample_weights", "regressor", "regressors", "regression"}
+    | {"sample_group", "group_scale"}
     | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
     | {"effective_rank", "neighbour_accuracy", LABELS}
     | {"weighted_components", "block_factor", "variance_share", "shrinkage", "reconstruction", "fold", "pair"}

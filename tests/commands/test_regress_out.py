@@ -531,6 +531,117 @@ def test_each_run_loses_a_trend_of_its_own(capsys):
     assert "preprocess.fields.by" in capsys.readouterr().err
 
 
+def z_scores(left, groups, fitted=slice(0, N)):
+    """What is left of samples over its standard deviation in each group, which is of the samples of the fit; and these, of each sample."""
+    scales = np.empty_like(left)
+    for name in np.unique(groups):
+        own = np.flatnonzero(groups == name)
+        scales[own] = left[own[np.isin(own, np.arange(fitted.stop))]].std(axis=0, ddof=1)
+    return left / scales, scales
+
+
+SCALED = ("--set", "preprocess.regress_out={trend: 1, by: run, scale: std}")
+
+
+def test_z_scores_of_each_run(capsys):
+    made(given_runs)
+    assert dpca("run", "c.yaml", *SCALED) == 0
+    said = "time and the mean in each run alone regressed out, and what is left divided by its standard deviation in each run: 6 parameters"
+    assert said in capsys.readouterr().err
+    expected, scales = z_scores(within_runs(VALUES, SECONDS), RUNS)
+    u, s, v = np.linalg.svd(expected[:N], full_matrices=False)
+    result = xr.open_zarr("r/result.zarr").load()
+    np.testing.assert_allclose(result.singular_values, s[:3], rtol=1e-10)
+    assert result.group_scale.dims == ("sample_group", "lat", "lon")
+    assert result.sample_group.values.tolist() == ["run one", "run three", "run two"]
+    of_runs_alone = [scales[name == RUNS][0].reshape(SHAPE) for name in ("one", "three", "two")]
+    np.testing.assert_allclose(result.group_scale, of_runs_alone, rtol=1e-9)
+    components = result.components.values.reshape(3, -1)
+    of_runs("new.zarr", slice(N, N + NEW))
+    Path("n.yaml").write_text("{uri: new.zarr, array: bold, samples_axis: time}")
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 0
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], expected[N:] @ components.T, atol=1e-8)
+    assert dpca("reconstruct", "r", "--out", "back.zarr", "--samples", "50,3:6") == 0
+    chosen = [50, 3, 4, 5]
+    fit = VALUES.reshape(N + NEW, -1) - within_runs(VALUES, SECONDS)
+    left = (u[:, :3] * s[:3] @ v[:3])[chosen] * scales[chosen]
+    back = xr.open_zarr("back.zarr").load().reconstruction.values.reshape(4, -1)
+    np.testing.assert_allclose(back, left + fit[chosen], atol=1e-8)
+
+
+@pytest.mark.long
+def test_other_solvers_kernels_and_analyses_are_of_the_same_z_scores(capsys):
+    made(given_runs)
+    assert dpca("run", "c.yaml", *SCALED) == 0
+    expected, _ = z_scores(within_runs(VALUES, SECONDS), RUNS)
+    u, s, _ = np.linalg.svd(expected[:N], full_matrices=False)
+    components = open_result("r").arrays["components"][...].reshape(3, -1)
+    of_runs("new.zarr", slice(N, N + NEW))
+    Path("n.yaml").write_text("{uri: new.zarr, array: bold, samples_axis: time}")
+    other = ("--set", "model.svd_solver=block_krylov", "--set", "output.path=b")
+    assert dpca("run", "c.yaml", *SCALED, *other) == 0
+    np.testing.assert_allclose(open_result("b").arrays["singular_values"][...], s[:3], rtol=1e-6)
+    kernel = ("--set", "model={kind: kernel_pca, kernel: rbf, gamma: 0.02, n_components: 3}", "--set", "output.path=k")
+    fitted = KernelPCA(3, kernel="rbf", gamma=0.02).fit(expected[:N])
+    for how in ((), ("--from-gram", "r", "--overwrite")):
+        assert dpca("run", "c.yaml", *SCALED, *kernel, *how) == 0
+        assert dpca("transform", "k", "n.yaml", "--out", "t.zarr", "--overwrite") == 0
+        np.testing.assert_allclose(zarr.open_array("t.zarr/scores")[...], fitted.transform(expected[N:]), atol=1e-7)
+    assert dpca("run", "c.yaml", *kernel, "--from-gram", "r", "--overwrite") == 2
+    assert "its Gram matrix is of other values: preprocess.regress_out.scale" in capsys.readouterr().err
+    new = xr.DataArray(VALUES[N:], dims=("time", "lat", "lon"), coords={"time": SECONDS[N:], "run": ("time", RUNS[N:])})
+    gram = open_gram("r")
+    for found in (gram.pca(3), gram.pca(3, as_covariance=True)):
+        np.testing.assert_allclose(np.abs(found.transform(new)), np.abs(expected[N:] @ components.T), atol=1e-8)
+    maps = gram.pca(3, as_correlation=True)
+    correlations = np.corrcoef(expected[:N].T, u[:, 0])[-1, :-1]
+    np.testing.assert_allclose(np.abs(np.ravel(maps.as_correlation()[0])), np.abs(correlations), atol=1e-8)
+    for refused in (gram.pca(3, as_covariance=True).as_covariance, lambda: PCA.load("r").to_xarray(as_covariance=True)):
+        with pytest.raises(
+            ConfigError, match="has no maps in the unit of the data .as_covariance., since .*scale has divided"
+        ):
+            refused()
+
+
+def test_standardized_anomalies_of_each_month(config):
+    keys = "preprocess={scale: none, regress_out: {seasonal_cycle: month, trend: 1, scale: std}, scale_ddof: 0}"
+    assert dpca("run", config, "--set", keys) == 0
+    z = np.column_stack([MONTHS[:, None] == range(1, 13), TIMES / 1000])
+    x = VALUES.reshape(N + NEW, -1)
+    left = x - z @ np.linalg.lstsq(z[:N], x[:N], rcond=None)[0]
+    for month in range(1, 13):
+        left[month == MONTHS] /= left[:N][month == MONTHS[:N]].std(axis=0)
+    result = open_result("r")
+    np.testing.assert_allclose(
+        result.arrays["singular_values"][...], np.linalg.svd(left[:N], compute_uv=False)[:3], rtol=1e-9
+    )
+    store("new.zarr", slice(N, N + NEW))
+    assert dpca("transform", "r", "new.zarr", "--out", "s.zarr") == 0
+    scores = left[N:] @ np.asarray(result.arrays["components"][...]).reshape(3, -1).T
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], scores, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("{scale: std}", "preprocess.regress_out.scale is std, but nothing says in which groups of samples"),
+        ("{trend: 1, scale: std}", "preprocess.regress_out.scale is std, but nothing says in which groups of samples"),
+        ("{by: run, scale: range}", "preprocess.regress_out.scale is 'range', but"),
+        (
+            "{by: {uri: days.txt}, scale: std}",
+            "preprocess.regress_out.scale is std, but group b has 2 samples, and 1 of 2 groups have fewer than 3",
+        ),
+    ],
+)
+def test_groups_that_nothing_can_be_divided_in(capsys, keys, message):
+    made(given_runs)
+    Path("days.txt").write_text("\n".join(["a"] * (N - 2) + ["b"] * 2))
+    ddof = ("--set", "preprocess.scale_ddof=2")
+    assert dpca("run", "c.yaml", "--set", f"preprocess.regress_out={keys}", *ddof) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not Path("r").exists()
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -566,6 +677,24 @@ def test_labels_of_new_samples_are_for_fits_of_groups(config, capsys):
     Path("n.yaml").write_text("{uri: x.zarr, array: t2m, samples_axis: time, by: {uri: people.csv, column: site}}")
     assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 2
     assert "was fitted without groups of samples, but new samples are given labels" in capsys.readouterr().err
+
+
+def test_z_scores_in_python():
+    x = xr.DataArray(VALUES, dims=("time", "lat", "lon"), coords={"time": SECONDS, "run": ("time", RUNS)})
+    expected, _ = z_scores(within_runs(VALUES, SECONDS), RUNS)
+    v = np.linalg.svd(expected[:N], full_matrices=False)[2][:3]
+    asked = {"trend": 1, "by": "run", "scale": "std"}
+    fitted = PCA(3, regress_out=asked, samples_axis="time", keep_gram=True).fit(x[:N])
+    for one in (fitted, PCA.load(fitted.save("saved")), pickle.loads(pickle.dumps(fitted))):
+        scores = one.transform(x[N:]).values
+        np.testing.assert_allclose(np.abs(scores), np.abs(expected[N:] @ v.T), atol=1e-8)
+        assert one.regress_out == asked
+        with pytest.raises(ConfigError, match="after a product with group_scale of each sample's group"):
+            one.inverse_transform(scores)
+    assert fitted.to_xarray().group_scale.dims == ("sample_group", "lat", "lon")
+    by = PCA(3, regress_out={**asked, "by": RUNS[:N]}, samples_axis="time").fit(x[:N].drop_vars("run"))
+    np.testing.assert_allclose(by.singular_values_, fitted.singular_values_, rtol=1e-12)
+    np.testing.assert_allclose(by.score(x[N:], by=RUNS[N:]), fitted.score(x[N:]), rtol=1e-9)
 
 
 def test_groups_in_python():

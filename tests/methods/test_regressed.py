@@ -177,6 +177,113 @@ def test_what_is_left_in_each_group_is_that_of_least_squares_in_it_alone(sizes, 
     check(found, exact, design, rules, 3, parts=parts)
 
 
+def z_scores(x, parts, groups, rules):
+    """What is left of each feature over its standard deviation in each group, group by group; and these. Constant where 4 eps of the mean vary."""
+    left, scales = np.zeros(x.shape), np.ones((len(groups), x.shape[1]))
+    here = ~np.isnan(x)
+    for own in groups:  # whose means are among what is fitted
+        left[own] = np.where(here[own], x[own] - np.nanmean(np.where(here[own].any(axis=0), x[own], 0.0), axis=0), 0.0)
+    for _ in range(2):
+        for own, regressors in parts:
+            z = np.column_stack([np.ones(len(own)), regressors])
+            for j in range(x.shape[1]):
+                there = here[own, j]
+                left[own[there], j] -= z[there] @ np.linalg.lstsq(z[there], left[own[there], j], rcond=1e-12)[0]
+    for number, own in enumerate(groups):
+        n = np.maximum(here[own].sum(axis=0) - rules.ddof_of_features, 0)
+        scale = np.sqrt((left[own] ** 2).sum(axis=0) / np.maximum(n, 1))
+        level = np.abs(np.where(here[own], x[own], 0.0)).max(axis=0)
+        constant = (n == 0) | (scale <= 4 * np.finfo(float).eps * level)
+        scales[number] = np.where(constant, 1.0, scale)
+        left[own] *= ~constant / scales[number]
+    if rules.scale == "std":
+        deviation = np.sqrt((left**2).sum(axis=0) / np.maximum(here.sum(axis=0) - rules.ddof_of_features, 1))
+        left /= np.where(deviation > 0, deviation, 1.0)
+    return left, scales
+
+
+@given(st.lists(st.integers(8, 16), min_size=1, max_size=4), st.integers(0, 999), st.data())
+@examples(8)
+def test_what_is_left_is_of_unit_variance_in_each_group(sizes, seed, data):
+    rng, n, d = np.random.default_rng(seed), sum(sizes), 16
+    rules = Rules(
+        True,
+        data.draw(st.sampled_from(["none", "std"]), "scale"),
+        data.draw(st.sampled_from(["error", "mean", "drop"]), "missing"),
+        by_group=True,
+        scale_ddof=data.draw(st.sampled_from([None, 0, 2]), "ddof"),
+    )
+    runs = rng.permutation(np.repeat([f"run {number}" for number in range(len(sizes))], sizes))
+    groups = [np.flatnonzero(runs == run) for run in np.unique(runs)]
+    times, apart = rng.permutation(n) - n / 2, data.draw(st.booleans(), "apart")
+    line = (Column("time", times),) * data.draw(st.booleans(), "trend")
+    of_time = times[:, None] / n if line else np.zeros((n, 0))
+    if apart:
+        design = Design.of([Column("run", runs, inside=line)])
+        parts = [(own, of_time[own] - of_time[own].mean(axis=0)) for own in groups]
+    else:  # the groups are those of a cycle, and the line is one of all samples
+        design = Design.of([Column("month", runs), *line])
+        parts = (
+            [(np.arange(n), np.column_stack([runs[:, None] == np.unique(runs), of_time]))]
+            if line
+            else [(own, of_time[own]) for own in groups]
+        )
+    spread, far = data.draw(st.sampled_from([0, 3, 6]), "spread"), data.draw(st.sampled_from([0.0, 1e3, 1e9]), "far")
+    x = rng.normal(size=(n, d))
+    for own in groups:
+        x[own] = (x[own] + far * rng.normal(size=d)) * 10.0 ** rng.uniform(-spread, spread, d)
+    eps = np.finfo(float).eps
+    x[groups[0], 3] = 1e9 * (1 + eps * rng.integers(-1, 2, len(groups[0])))  # constant in one group, but for rounding
+    x[:, 4] = 300.0
+    if rules.missing != "error":
+        x[:, 5:][rng.random((n, d - 5)) < 0.1 * rng.random(d - 5)] = np.nan
+        x[groups[-1], 6] = np.nan  # never in that group
+    dtype = data.draw(st.sampled_from(["f8", "f4"]), "dtype")
+    x = x.astype(dtype)
+    exact = np.where((rules.missing == "drop") & np.isnan(x).any(axis=0), np.nan, x.astype("f8"))
+    standard, scales = z_scores(exact, parts, groups, rules)
+    how = {"slab_bytes": data.draw(st.integers(400, 9000), "slab"), "n_spans": data.draw(st.integers(1, 5), "spans")}
+    solver = data.draw(st.sampled_from(["gram_eigh", "tsqr", "block_krylov"]), "solver")
+    precision = "double" if solver == "tsqr" else data.draw(st.sampled_from(["double", "single"]), "precision")
+    found = decompose_array(x, 3, rules=rules, design=design, precision=precision, solver=solver, **how)
+    ours = np.asarray(found.outputs.array("group_scale")[...])
+    out = np.isnan(exact).all(axis=0)
+    assert (np.isnan(ours) == out).all()
+    assert list(found.outputs.array("sample_group")[...]) == [
+        f"{'run' if apart else 'month'} {run}" for run in np.unique(runs)
+    ]
+    s = np.linalg.svd(standard, compute_uv=False)[:3]
+    errors = 10.0 ** -np.array([one["digits"] for one in found.certificate["components"]])
+    ours_s = found.spectrum.singular_values
+    assert (np.abs(ours_s - s) <= 2 * errors * np.maximum(ours_s, s) + 1e-12 * s[0]).all()
+    if apart:  # each group by itself has all digits
+        np.testing.assert_allclose(ours[:, ~out], scales[:, ~out], rtol=1e-9)
+        assert precision == "single" or solver == "block_krylov" or errors[s > 1e-9].max(initial=0) < 1e-10
+    if apart or not line:  # else the line of the other groups is subtracted from it, too
+        assert (ours[0, 3] == 1) | out[3]
+    assert (ours[:, 4] == 1).all() | out[4]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_goes_by_variances_beside_the_division_in_groups(apart):
+    """Features of little variance are those before it; what is left out for bi-cross-validation is predicted of rows that are still independent."""
+    rng, runs, times = np.random.default_rng(4), np.repeat(["a", "b"], N // 2), np.arange(N) % 7
+    x = rng.normal(size=(N, 60)) + rng.normal(size=(N, 2)) @ (3 * rng.normal(size=(2, 60)))
+    x[:, ::5] *= 0.01
+    line = Column("time", times)
+    design = Design.of([Column("run", runs, inside=(line,))] if apart else [Column("month", runs), line])
+    rules = Rules(by_group=True, min_variance=0.1)
+    found = decompose_array(x, 2, design=design, rules=rules)
+    assert (np.isnan(found.outputs.array("group_scale")[0]) == (np.arange(60) % 5 == 0)).all()
+    assert found.counts["steady_features"] == 12
+    complement = design.regression.complement(scaled=True)
+    left = np.random.default_rng(5).normal(size=(N, 9))
+    design.regression.subtract(left, np.zeros(9), None, 1)
+    np.testing.assert_allclose(complement.T @ left, 0, atol=1e-13)
+    np.testing.assert_allclose(complement.T @ complement, np.eye(complement.shape[1]), atol=1e-14)
+    assert complement.shape[1] == (4 if apart else 2)  # with one line for both groups, only their means are gone
+
+
 def test_coefficients_in_groups_are_what_the_means_differ_by_and_what_is_about_them():
     rng = np.random.default_rng(1)
     x, runs, times = rng.normal(size=(N, 5)), np.where(np.arange(N) < 20, "a", "b"), np.arange(N) % 20 + 5.0
@@ -193,9 +300,10 @@ def test_coefficients_in_groups_are_what_the_means_differ_by_and_what_is_about_t
         ours = of_regressors[4 * number : 4 * number + 4]
         np.testing.assert_allclose(ours[0], x[own].mean(axis=0) - x.mean(axis=0), atol=1e-12)
         np.testing.assert_allclose(ours[1:], alone.outputs.array("regression")[...], atol=1e-12)
-    basis = design.regression.basis
-    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
-    assert not np.ptp(basis[:, 0])
+    basis = design.regression.complement(scaled=False)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-14)
+    np.testing.assert_allclose(basis @ basis.T @ design.matrix, design.matrix, atol=1e-13)
+    np.testing.assert_allclose(basis @ basis.sum(axis=0), 1, atol=1e-14)
 
 
 def test_terms_are_read_back_also_those_of_earlier_versions():
