@@ -50,7 +50,9 @@ TARGET_SECONDS = 0.1
 VALID_DAYS = 365
 """How long a run's certificate is valid, after and before the moment it is made: a node's clock may be slow."""
 LOOPBACK = "127.0.0.1:0"
-"""The address of dashboards, which show what runs to anyone, without a login."""
+"""The address of what answers over HTTP, without a login: of a worker, how many tasks and how much memory it has."""
+NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.dashboard.link": ""}
+"""Settings of Dask for a scheduler that shows nobody what it runs."""
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 OF_SCRIPTS = ("scripts and logs", f"Remove it, or choose another {OUTPUT.path}.")
 """Contents of the directory beside a result, and the advice where it is another's."""
@@ -207,8 +209,10 @@ def jobs_of(place: SlurmJobs) -> Iterator[Distributed]:
     # With -P, no module is imported from the folder where a job begins: one that lies beside the data may be called numpy.py.
     python = f"{site.get('python') or shlex.quote(sys.executable)} -P"
     there = f"{python} {shlex.join(['-c', REACHED_FROM, host])}"
+    for left in Path(place.logs).glob(".tls-*"):  # by runs that were killed: this one holds the lock of the output
+        shutil.rmtree(left, ignore_errors=True)
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}),
+        dask.config.set({"distributed.scheduler.allowed-failures": DEATHS, **NO_PAGES}),
         tempfile.TemporaryDirectory(prefix=".tls-", dir=place.logs) as keys,
     ):
         make_keys(Path(keys))
@@ -232,13 +236,14 @@ def jobs_of(place: SlurmJobs) -> Iterator[Distributed]:
             job_script_prologue=list(place.job_script_prologue) or None,
             worker_extra_args=[
                 *([] if interface else ["--host", f'"$({there})"']),
-                *("--dashboard-address", LOOPBACK),
+                *("--no-dashboard", "--dashboard-address", LOOPBACK),
                 *(site.get("worker-extra-args") or []),
                 *lifetime,
             ],
             death_timeout=DEATH_SECONDS,
             scheduler_options={
                 **({} if "interface" in scheduler_options else {"host": host}),
+                "dashboard": False,
                 "dashboard_address": LOOPBACK,
                 **scheduler_options,
             },
@@ -345,6 +350,7 @@ def _check_script(script: str) -> None:
 def joined(place: SlurmStep) -> Iterator[Distributed]:
     """The cluster of a job step: the second task continues with it as the run; the others serve it, and end here."""
     runner_type = _dask_jobqueue().SLURMRunner
+    import dask
     from distributed import Client
     from distributed.comm.addressing import get_address_host
     from distributed.core import rpc
@@ -380,8 +386,10 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
             **({"interface": place.interface} if place.interface else {"host": get_ip(*scheduler)}),
             "protocol": "tls://",
             "security": security,
+            "dashboard": False,
             "dashboard_address": LOOPBACK,
         }
+        ending.enter_context(dask.config.set(NO_PAGES))
         runner = runner_type(
             scheduler_file=str(file),
             scheduler_options=dict(listen),
