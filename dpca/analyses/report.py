@@ -14,10 +14,11 @@ from dpca.analyses.kinds.extended import lagged
 from dpca.report import derived_figures as figures
 from dpca.report import derived_findings as derived
 from dpca.report import derived_resampling as resampling
-from dpca.report import findings
+from dpca.report import maps
 from dpca.report.derived_findings import Lead
 from dpca.report.figures import identified, of_component
-from dpca.report.findings import Component
+from dpca.report.findings import axis_of
+from dpca.report.maps import Component
 from dpca.report.marks import Figure
 from dpca.report.rendering import as_yaml, link_to, memory_of, write_page
 from dpca.store.arrays import of_group
@@ -87,7 +88,7 @@ def _lengths(analyses: dict[str, StoredAnalysis]) -> str:
 
 def _views(analyses: dict[str, StoredAnalysis]) -> list[AnalysisView]:
     n_groups = max(1, *(len(analysis.maps) for analysis in analyses.values()))
-    count, each = derived.n_maps(len(analyses), n_groups), findings.READ_BYTES // (len(analyses) * n_groups)
+    count, each = derived.n_maps(len(analyses), n_groups), maps.READ_BYTES // (len(analyses) * n_groups)
     most = min(derived.MOST_ANALYSES, derived.MOST_FIGURES // n_groups or 1)
     return [
         AnalysisView(analysis, count, each, place < most, identified)
@@ -178,11 +179,11 @@ def _drawn(
     analysis, array = view.analysis, view.analysis.maps[group]
     ahead = len(chosen[0][0])
     axes = [
-        findings.axis_of(analysis, dim, f"feature axis {number}", 4 * derived.PIXELS)
+        axis_of(analysis, dim, f"feature axis {number}", 4 * derived.PIXELS)
         for number, dim in enumerate(array.dims[ahead:])
     ]
     leads = [lead for one in chosen for lead in one]
-    components = dict(zip(leads, findings.drawn(analysis, array, leads, derived.PIXELS), strict=True))
+    components = dict(zip(leads, maps.drawn(analysis, array, leads, derived.PIXELS), strict=True))
     pictures = components[leads[0]].pictures
     if all(np.isnan(view).all() for component in components.values() for view in component.views):
         return [], ["This group of features was left out."], []
@@ -202,7 +203,7 @@ def _drawn(
     found, said = list[tuple[int, str, Figure]](), list[str]()
     errors = dict[Lead, Component]()
     if (beside := resampling.errors_of(analysis, group)) is not None:
-        errors = dict(zip(leads, findings.drawn(analysis, beside, leads, derived.PIXELS), strict=True))
+        errors = dict(zip(leads, maps.drawn(analysis, beside, leads, derived.PIXELS), strict=True))
     for place, one in enumerate(chosen):
         name = view.id("map", group, *map(str, one[0]))
         if analysis.kind == "extended":
@@ -223,7 +224,7 @@ def _drawn(
         found.append((place, f". Largest amplitudes: {largest}.", figure))
     if (turned := analysis.get(of_group("rotated_components", group))) is not None:
         some = [(number,) for number in range(min(len(chosen), turned.shape[0]))]
-        for number, component in enumerate(findings.drawn(analysis, turned, some, derived.PIXELS)):
+        for number, component in enumerate(maps.drawn(analysis, turned, some, derived.PIXELS)):
             largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
             name = view.id("rotated", group, str(number))
             figure = of_component(str(number + 1), component, axes, name=name, together=together)

@@ -21,7 +21,8 @@ from dpca.report.figures import (
     scale_of,
     width_of,
 )
-from dpca.report.findings import Component, DrawnAxis, Picture
+from dpca.report.findings import DrawnAxis
+from dpca.report.maps import Component, Picture
 from dpca.report.marks import (
     COLORS,
     INK,

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.findings import READ_BYTES, SHOWN_COMPONENTS, Component, sharing
+from dpca.report.findings import SHOWN_COMPONENTS
+from dpca.report.maps import READ_BYTES, Component, sharing
 from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
 from dpca.types import F64
@@ -28,7 +29,7 @@ MOST_ANALYSES = 20
 MOST_FIGURES = 32
 """Largest number of maps in a report, of all analyses and groups of features together; each analysis with figures has one."""
 PIXELS = 160
-"""Pixels of a map, fewer than `findings.PIXELS`: a report of derived analyses has more maps than that of a run."""
+"""Pixels of a map, fewer than `maps.PIXELS`: a report of derived analyses has more maps than that of a run."""
 REAL = 1e-2
 """A complex map whose imaginary part is below this share of its largest value is drawn as a real one: nobody would see the rest."""
 _PER = re.compile(r"1 / \((?:([0-9.e+-]+) )?(.+)\)")

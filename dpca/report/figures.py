@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.report.coasts import coasts
-from dpca.report.findings import Component, DrawnAxis, FeatureRanges, Picture, Quality, Scree, Solution
+from dpca.report.findings import DrawnAxis, FeatureRanges, Quality, Scree, Solution
+from dpca.report.maps import Component, Picture
 from dpca.report.marks import (
     COLORS,
     DASHES,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.report import figures, findings
+from dpca.report import figures, findings, maps
 from dpca.report.findings import MOST_POINTS
 from dpca.report.genotypes import chromosomes_of, of_genotypes
 from dpca.report.marks import Labels, Table
@@ -373,10 +373,10 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
             )
         divided = findings.groups_of(groups)
     axes = [
-        findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
+        findings.axis_of(result, dim, f"feature axis {number}", 4 * maps.PIXELS)
         for number, dim in enumerate(array.dims[1:])
     ]
-    drawn = findings.components(result, findings.n_drawn(result))
+    drawn = maps.components(result, maps.n_drawn(result))
     called = [f"{number}, {result.group}" if result.group else str(number) for number in range(1, len(drawn) + 1)]
     unit = result.units
     standing = scree.n_components if scree.n_standing is None else scree.n_standing
@@ -394,7 +394,7 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
 
 
 def _how(
-    result: Result, views: tuple[findings.Picture, ...], count: int, groups: findings.FeatureRanges | None = None
+    result: Result, views: tuple[maps.Picture, ...], count: int, groups: findings.FeatureRanges | None = None
 ) -> str:
     words = []
     if not count:

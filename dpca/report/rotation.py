@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca.report import figures, findings
+from dpca.report import figures, findings, maps
 from dpca.store.results import Result
 
 SHOWN_PARTS = 3
@@ -67,11 +67,11 @@ def _figures(result: Result, share: np.ndarray[Any, Any]) -> list[dict[str, Any]
     """The maps of one input that are small enough to be drawn."""
     array = result.arrays[result.named("rotated_components")]
     axes = [
-        findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
+        findings.axis_of(result, dim, f"feature axis {number}", 4 * maps.PIXELS)
         for number, dim in enumerate(array.dims[1:])
     ]
-    count = min(findings.n_drawn(result), array.shape[0])
-    shown = findings.drawn(result, array, [(number,) for number in range(count)])
+    count = min(maps.n_drawn(result), array.shape[0])
+    shown = maps.drawn(result, array, [(number,) for number in range(count)])
     called = [f"{number}, {result.group}" if result.group else str(number) for number in range(1, count + 1)]
     return [
         {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report import figures, findings
+from dpca.report import figures, findings, maps
 from dpca.report.marks import Labels, Table
 from dpca.report.static import MOST_POINTS, as_svg
 from dpca.store.results import Result
@@ -50,10 +50,10 @@ def as_html(result: Result, labels: NDArray[Any] | None = None) -> str:
 def _first_maps(result: Result) -> list[str]:
     """The first components of one input, as svg; none where they are large."""
     array = result.arrays[result.named("components")]
-    count = min(MAPS, findings.n_drawn(result, MOST_BYTES))
+    count = min(MAPS, maps.n_drawn(result, MOST_BYTES))
     axes = [findings.axis_of(result, dim, f"feature axis {axis}") for axis, dim in enumerate(array.dims[1:])]
     called = f", {result.group}" if result.group else ""
     return [
         as_svg(figures.of_component(f"{number}{called}", component, axes, unit=result.units), {})
-        for number, component in enumerate(findings.components(result, count), 1)
+        for number, component in enumerate(maps.components(result, count), 1)
     ]

@@ -8,7 +8,7 @@ from dpca.analyses.kinds import KINDS
 from dpca.analyses.kinds.modes import modes
 from dpca.analyses.kinds.spod import density
 from dpca.report import derived_findings as derived
-from dpca.report import findings
+from dpca.report import findings, maps
 from dpca.store.derived import open_derived
 from dpca.store.stored import Filed
 from tests.commands.calls import dpca
@@ -121,7 +121,7 @@ def test_maps_are_drawn_as_they_are_and_each_chunk_is_read_once(dtype):
     )
     array, reads = counted(zarr.open_array(store, mode="r"))
     leads = [(4, 0), (0, 2), (1, 0), (0, 0)]
-    found = findings.drawn(NoCoordinates(), Filed(array, "r", False), leads)
+    found = maps.drawn(NoCoordinates(), Filed(array, "r", False), leads)
     for lead, component in zip(leads, found, strict=True):
         np.testing.assert_array_equal(component.views[0], values[lead])
         order = np.argsort(-np.abs(values[lead]).reshape(-1))[: findings.TOP]
@@ -141,7 +141,7 @@ class NoCoordinates:
 def test_a_map_without_a_phase_is_drawn_as_a_real_one(imaginary, kind):
     view = np.array([[1.0, -0.5, np.nan]], complex)
     view[0, 1] += 1j * imaginary
-    found = derived.as_real(findings.Component((view,), (), ()))
+    found = derived.as_real(maps.Component((view,), (), ()))
     assert found.views[0].dtype.kind == kind
     np.testing.assert_array_equal(found.views[0].real, view.real)
 

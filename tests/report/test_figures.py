@@ -15,7 +15,8 @@ from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
 from dpca.report import figures, marks
-from dpca.report.findings import Component, DrawnAxis, pictures
+from dpca.report.findings import DrawnAxis
+from dpca.report.maps import Component, pictures
 from dpca.report.marks import (
     COLOR_MAPS,
     COLORS,

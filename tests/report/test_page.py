@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpca import PCA
 from dpca.errors import InputError
-from dpca.report import figures, findings
+from dpca.report import figures, findings, maps
 from dpca.report.marks import Line, Rule
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Arrays
@@ -56,10 +56,10 @@ def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed, of_complex):
     values = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if of_complex else 0)
     values[rng.random(shape) < 0.1] = np.nan
     chunks = tuple(int(rng.integers(1, length + 1)) for length in shape)
-    for picture in findings.pictures(tuple(shape), pixels=2):
+    for picture in maps.pictures(tuple(shape), pixels=2):
         view = np.full(picture.shape, np.nan, values.dtype)
-        for region in findings.blocks_of(tuple(shape), chunks, block_bytes=100):
-            findings.add_block(view, picture, values[region], region)
+        for region in maps.blocks_of(tuple(shape), chunks, block_bytes=100):
+            maps.add_block(view, picture, values[region], region)
         expected = dense_picture(values, picture)
         np.testing.assert_array_equal(np.abs(view), np.abs(expected))  # of x and -x either may stay
         assert max(picture.shape) <= 8
@@ -96,7 +96,7 @@ COORDINATES = {
 )
 def test_axes_that_are_not_space_are_panels(dims, shapes, titles):
     of, array = of_dims(dims)
-    views = findings.views_of(of, array, 1)
+    views = maps.views_of(of, array, 1)
     assert [view.shape for view in views] == shapes
     assert [view.title for view in views] == titles
 
@@ -129,7 +129,7 @@ def of_dims(dims, of_first=None):
 def test_maps_stand_as_what_they_show_does(dims, attributes, downward, ratio):
     of, array = of_dims(dims, attributes)
     axes = [findings.axis_of(of, name, "") for name in dims.split()]
-    panel = figures.panel_of(findings.views_of(of, array, 1)[0], axes, ())
+    panel = figures.panel_of(maps.views_of(of, array, 1)[0], axes, ())
     assert (panel.y.limits[0] > panel.y.limits[1]) == downward
     assert panel.ratio == pytest.approx(ratio, rel=1e-2)
 
@@ -139,7 +139,7 @@ def test_components_their_largest_features_and_names():
     result = result_of(x, (12, 7, 11), ("sample", "row", "column"))
     w = result.arrays["components"][...]
     w = w * np.sqrt(result.arrays["explained_variance"][...])[:, None, None]  # for one standard deviation of the score
-    found = findings.components(result, 3)
+    found = maps.components(result, 3)
     for number, component in enumerate(found):
         np.testing.assert_array_equal(component.views[0], w[number])
         order = np.argsort(-np.abs(w[number]).reshape(-1))[: findings.TOP]
@@ -153,7 +153,7 @@ def test_components_their_largest_features_and_names():
 def test_no_more_is_read_than_takes_a_minute():
     result = result_of(random_array(0, (12, 20, 30), "f8"), (12, 7, 11))
     for limit, drawn in ((10**9, 3), (2 * 600 * 8, 2), (600 * 8 - 1, 0)):
-        assert findings.n_drawn(result, read_bytes=limit) == drawn
+        assert maps.n_drawn(result, read_bytes=limit) == drawn
 
 
 def test_samples_that_are_the_same_and_samples_that_stand_out():
@@ -341,7 +341,7 @@ def test_features_with_latitudes_beside_them_are_drawn_where_they_are(kind, leve
     )
     PCA(2, samples_axis="time").fit(data).save("r")
     result = open_result("r")
-    component = findings.components(result, 1)[0]
+    component = maps.components(result, 1)[0]
     values = result.arrays["components"][0] * np.sqrt(result.arrays["explained_variance"][0])
     assert len(component.views) == (levels if levels == 3 else 1)
     for number, (picture, view) in enumerate(zip(component.pictures, component.views, strict=True)):
@@ -381,7 +381,7 @@ def test_longitudes_that_begin_anywhere_are_one_map(first):
 
 def test_fill_values_are_no_places_on_the_earth():
     latitudes, longitudes = np.meshgrid(np.linspace(-60, 60, 9), np.arange(10) * 36.0, indexing="ij")
-    placed = findings.placed_at(latitudes, np.where(latitudes > 30, 1e20, longitudes))
+    placed = maps.placed_at(latitudes, np.where(latitudes > 30, 1e20, longitudes))
     assert ((placed.columns < 0) == (latitudes > 30)).all()
     data = xr.DataArray(np.zeros((3, 4)), dims=("time", "lat"), coords={"lat": [-900.0, -300, 300, 900]})
     data = data + np.arange(3)[:, None] * np.arange(1, 5)
@@ -393,7 +393,7 @@ def test_a_volume_is_cut_where_its_largest_loading_is():
     x[:, 2, 7, 4] *= 30
     x[:, 6, 1, 9] *= 20
     result = result_of(x, (12, 4, 5, 11), ("sample", "z", "y", "x"))
-    for component, largest in zip(findings.components(result, 2), ((2, 7, 4), (6, 1, 9)), strict=True):
+    for component, largest in zip(maps.components(result, 2), ((2, 7, 4), (6, 1, 9)), strict=True):
         value = result.arrays["components"][...]
         for picture, view in zip(component.pictures, component.views, strict=True):
             (cut,) = picture.cut

@@ -20,10 +20,10 @@ from dpca.analyses.samples import Samples
 from dpca.config.schema import AUTO
 from dpca.derived.extended import Extended, extended
 from dpca.derived.operators import Chain, Matrix
-from dpca.report import findings
+from dpca.report import findings, maps
 from dpca.report.derived_findings import PIXELS, Lead, lags
 from dpca.report.figures import arranged, image_of, largest, panel_of, scale_of, width_of
-from dpca.report.findings import Component, Picture
+from dpca.report.maps import Component, Picture
 from dpca.report.marks import Figure, Image, Panel, Scale
 from dpca.store.derived import StoredAnalysis
 from dpca.store.stored import Stored
@@ -83,7 +83,7 @@ def lagged(
     analysis: StoredAnalysis,
     components: list[Component],
     leads: list[Lead],
-    pictures: tuple[findings.Picture, ...],
+    pictures: tuple[maps.Picture, ...],
     axes: list[findings.DrawnAxis],
     name: str,
 ) -> tuple[str, Figure]:
