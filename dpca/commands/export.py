@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import h5py
 import numpy as np
@@ -36,8 +36,12 @@ from dpca.store.names import names_along, names_by_axis
 from dpca.store.results import Result
 from dpca.store.stored import Stored
 from dpca.system import durable
+from dpca.system.enduring import enduring
 from dpca.system.machine import memory_budget
 from dpca.units import describe_memory
+
+if TYPE_CHECKING:
+    import anndata
 
 Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm", "nifti", "png"]
 SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "npz": ".npz", "anndata": ".h5ad"}
@@ -203,11 +207,12 @@ def _netcdf(result: Exported, path: Path, maps: Mapping[str, bool]) -> None:
     dataset = dataset_of(result, decode_times=False)
     if isinstance(result, Result):
         dataset = with_maps(dataset, result, **maps)
-    dataset.to_netcdf(path, engine="h5netcdf")
+    with enduring(path) as file:
+        dataset.to_netcdf(file, engine="h5netcdf")
 
 
 def _hdf5(result: Exported, path: Path, _: Any) -> None:
-    with h5py.File(path, "w") as file:
+    with enduring(path) as whole, h5py.File(whole, "w") as file:
         file.attrs.update(_plain(result.arrays.attributes))
         for name, array in result.arrays.items():
             dtype: Any = h5py.string_dtype() if array.text else array.dtype
@@ -255,7 +260,7 @@ def _anndata(result: Exported, path: Path, labels: NDArray[Any] | None) -> None:
         table["label"] = labels
     if isinstance(result, AppliedResult):
         cells = anndata.AnnData(obs=table, obsm={"X_pca": np.asarray(result.arrays["scores"][...])})
-        cells.write_h5ad(path)
+        _write_h5ad(cells, path)
         return
     if len(result.groups) > 1:
         raise InputError(
@@ -303,7 +308,18 @@ def _anndata(result: Exported, path: Path, labels: NDArray[Any] | None) -> None:
         },
     )
     annotated.var_names_make_unique()
-    annotated.write_h5ad(path)
+    _write_h5ad(annotated, path)
+
+
+def _write_h5ad(annotated: anndata.AnnData, path: Path) -> None:
+    """Write a file as `AnnData.write_h5ad` does, which takes no open file."""
+    from anndata.io import write_elem
+
+    annotated.strings_to_categoricals()
+    with enduring(path) as whole, h5py.File(whole, "w") as file:
+        write_elem(file, "/", annotated)
+        if annotated.raw is None:
+            file.pop("raw", None)  # a mark that earlier versions can't read
 
 
 def _all_features(result: Result) -> tuple[Selection, list[str]] | None:

@@ -1,6 +1,7 @@
 """A result in the formats of others: the same values again, by each one's own library."""
 
 import csv
+import resource
 import sys
 from pathlib import Path
 
@@ -168,6 +169,19 @@ def test_times_in_npz_that_are_no_dates_keep_their_units(units, calendar, step):
     with np.load("g.npz", allow_pickle=False) as found:
         np.testing.assert_array_equal(found["time"], np.arange(N) * step)
         assert (str(found["time.units"]), str(found["time.calendar"])) == (units, calendar)
+
+
+@pytest.mark.parametrize("to", ["netcdf", "hdf5", "anndata"])
+def test_a_file_that_the_disk_does_not_take_ends_in_a_sentence_and_the_process_lives(result, to, capsys):
+    pytest.importorskip("anndata")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, limits[1]))
+    try:
+        assert dpca("export", "r", "--to", to, "--out", "file") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "file: could not be written: File too large" in capsys.readouterr().err
+    assert not [path for path in Path.cwd().iterdir() if "file" in path.name or path.suffix == ".partial"]
 
 
 @pytest.mark.parametrize("to", ["csv", "npz"])
