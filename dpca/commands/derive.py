@@ -26,7 +26,7 @@ from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
 from dpca.commands.reporting import write_beside
 from dpca.config.loading import Positioned
-from dpca.errors import ConfigError, DpcaError
+from dpca.errors import ConfigError, DpcaError, writing
 from dpca.execution.clusters import connect
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
 from dpca.execution.progress import Display, Progress, Vitals
@@ -45,11 +45,10 @@ from dpca.sources import Source
 from dpca.sources.credentials import without_secrets
 from dpca.sources.groups import Groups, named
 from dpca.store.derived import open_derived
-from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, MANIFEST, kind_at
+from dpca.store.directory import ARRAYS, DERIVED, kind_at, write_documents
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import open_result
 from dpca.store.synced import SyncedStore
-from dpca.system import durable
 from dpca.system.blas import blas_threads
 from dpca.system.machine import Peak, release_memory, watched_memory
 
@@ -133,8 +132,8 @@ def derive(
                 "environment": environment(),
                 "arrays": outputs.inventory(finished=True),
             }
-            durable.write_json(aside.arrays / CERTIFICATE, certificate)
-            durable.write_json(aside.arrays / MANIFEST, manifest)
+            with writing(str(out)):
+                write_documents(aside.arrays, certificate, manifest)
         seconds = time.perf_counter() - began
         if config.output.report:
             write_beside(out, work.progress)

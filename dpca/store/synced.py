@@ -12,6 +12,7 @@ from zarr.core.buffer import Buffer
 from zarr.core.common import AccessModeLiteral
 from zarr.storage import LocalStore
 
+from dpca.errors import writing
 from dpca.system import durable
 
 _CHUNK = re.compile(r"(?:(.+)/)?c(?:/\d+)*")
@@ -43,7 +44,8 @@ class SyncedStore(LocalStore):
 
     def delete_sync(self, key: str) -> None:
         self._check_writable()
-        durable.remove(self.root / key)
+        with writing(str(self.root / key)):
+            durable.remove(self.root / key)
 
     async def delete(self, key: str) -> None:
         await asyncio.to_thread(self.delete_sync, key)
@@ -61,8 +63,9 @@ class SyncedStore(LocalStore):
         array = self.root / match[1] if match and match[1] else self.root
         if not array.is_dir():
             raise FileNotFoundError(f"{array} is gone")
-        durable.make_directories(path.parent)
-        self._save(path, lambda file: file.write(view))
+        with writing(str(array if match else path.parent)):
+            durable.make_directories(path.parent)
+            self._save(path, lambda file: file.write(view))
 
 
 class UnsyncedStore(SyncedStore):

@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import chdir
+from errno import ENOSPC
 from pathlib import Path
 
 import h5py
@@ -11,6 +12,7 @@ import pytest
 import zarr
 from scipy import signal
 
+from dpca.system import durable
 from tests.clusters import local_cluster
 from tests.commands.calls import dpca
 from tests.made import made
@@ -582,3 +584,18 @@ def test_maps_of_a_run_that_regressed_out_a_cycle(x):
     rows = x - z @ np.linalg.lstsq(z, x, rcond=None)[0]
     assert_svd(analysis("a"), (rows / rows.std(0, ddof=1))[12:], 3)
     assert max(certificate("a")["maps"]["residual_data"]) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["certificate.json", "manifest.json"])
+def test_a_disk_that_is_full_in_the_end_is_said(x, name, capsys, monkeypatch):
+    Path("few.yaml").write_text(f"from: r\nanalyses: {SEASONAL}\noutput: {{path: d}}\n")
+    write = durable.write
+
+    def full(path, *given):
+        if path.name == name:
+            raise OSError(ENOSPC, "No space left on device")
+        write(path, *given)
+
+    monkeypatch.setattr(durable, "write", full)
+    assert dpca("derive", "few.yaml") == 1
+    assert "d: could not be written: No space left on device" in capsys.readouterr().err

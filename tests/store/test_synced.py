@@ -10,8 +10,10 @@ import zarr
 from zarr.core import sync as loop
 
 from dpca.errors import DiskFullError
+from dpca.sources.coordinate import Coordinate, Parts
 from dpca.store.outputs import TOGETHER_BYTES, Outputs
 from dpca.store.synced import SyncedStore
+from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.stores import contents, random_array
 
@@ -94,6 +96,26 @@ def test_one_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(SyncedStore, "_put", full)
     with pytest.raises(DiskFullError, match="r/b: could not be written"):
         write_three(outputs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda outputs: outputs.write_coordinate("b", Coordinate("b", np.arange(3.0), Parts.of(np.dtype("f8"))), "b"),
+        lambda outputs: outputs.name_coordinates(["b"]),
+        lambda outputs: outputs.finish(),
+    ],
+)
+def test_a_full_disk_is_said_whatever_is_written(change, tmp_path, monkeypatch):
+    outputs = Outputs(SyncedStore(tmp_path / "r"))
+    outputs.create({})
+
+    def full(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "write", full)
+    with pytest.raises(DiskFullError, match="r.*: could not be written: No space left"):
+        change(outputs)
 
 
 def test_a_small_run_takes_few_round_trips(trips):
