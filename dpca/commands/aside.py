@@ -12,7 +12,7 @@ from typing import Any
 
 import zarr
 
-from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, writing
+from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, StorageError, writing
 from dpca.execution.progress import Progress
 from dpca.planning.runplan import RunPlan
 from dpca.settings import Setting
@@ -139,6 +139,8 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str | Settin
     except LockedError:
         raise
     except BaseException as error:
+        if isinstance(error, StorageError) and not lock.held():  # who took over has removed what this one wrote
+            raise LockedError(*lock.taken_over) from error
         kept = aside.worth_keeping
         if not kept and lock.held():
             aside.forget()

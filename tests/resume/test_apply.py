@@ -1,6 +1,7 @@
 """Transform and reconstruct, ended and gone on with."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands import apply
 from dpca.store.fitted import Fitted
 from dpca.system import lock
 from tests.commands.calls import dpca
@@ -157,6 +159,20 @@ def test_a_command_whose_lock_was_taken_over_publishes_nothing(monkeypatch, caps
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
     assert "another" in capsys.readouterr().err
     assert not Path("s.zarr").exists()
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_command_that_finds_its_files_removed_says_who_took_over(monkeypatch, capsys):
+    """Another process ended the same command meanwhile, and left nothing of it."""
+    project = apply._project
+
+    def late(*given):
+        shutil.rmtree(".s.zarr.partial")
+        project(*given)
+
+    monkeypatch.setattr(apply, "_project", late)
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
+    assert "another run has taken it over" in capsys.readouterr().err
 
 
 CHANGING = """
