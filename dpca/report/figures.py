@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpca.report.coasts import coasts
 from dpca.report.findings import DrawnAxis, FeatureRanges, Quality, Scree, Solution
-from dpca.report.maps import Component, Picture
+from dpca.report.maps import Component, Picture, Whole
 from dpca.report.marks import (
     COLORS,
     DASHES,
@@ -32,7 +32,9 @@ from dpca.report.marks import (
     RowPoints,
     Rule,
     Scale,
+    Slices,
     Upright,
+    Volume,
 )
 from dpca.types import F64
 
@@ -236,7 +238,24 @@ def of_component(
         for view, values in zip(views, component.views, strict=True)
     ]
     rows = arranged(panels)
-    return Figure(name, "component as a map", rows, 280, width_of(rows[0]), about=about)
+    volume = volume_of(component.whole, views, axes_of) if component.whole else None
+    return Figure(name, "component as a map", rows, 280, width_of(rows[0]), about=about, volume=volume)
+
+
+def volume_of(whole: Whole, views: Sequence[Picture], axes_of: Sequence[DrawnAxis]) -> Volume:
+    """The slices that panels of three views may show."""
+    across, axes = list[Slices](), sorted({axis for view in views for axis in view.axes})
+    for number, view in enumerate(views):
+        edges, lines = list[tuple[float, float]](), list[F64]()
+        for axis, length, step in zip(view.axes, view.shape, view.step, strict=True):
+            drawn, other = axes_of[axis], axes.index(axis)
+            first, last = drawn.edges(length * step)
+            pitch = (last - first) / (length * step)
+            edges.append((first, first + pitch * whole.step[other] * whole.values.shape[other]))
+            lines.append(np.asarray(first + pitch * (whole.entries[other] + 0.5), np.float64))
+        (bottom, top), (left, right) = edges
+        across.append(Slices(whole.names[number], whole.at[number], left, right, bottom, top, (lines[0], lines[1])))
+    return Volume(whole.values, tuple(across))
 
 
 BESIDE = 3

@@ -37,6 +37,10 @@ PIXELS = 240
 """Largest number of pixels on the longer side of an image; a line has up to four times as many."""
 READ_BYTES = 16 * 10**9
 """Largest number of bytes of components that are read for their pictures: about a minute."""
+VOXELS = 1_000_000
+"""Largest number of values in a report of components in whose slices the reader moves; each takes a byte."""
+SCROLLED = 6
+"""Largest number of such components."""
 MOST_APART = 6
 """Largest number of entries, such as variables or levels, that have pictures of their own beside each other."""
 
@@ -81,6 +85,22 @@ class Picture:
     """The pixels of the features, where latitudes and longitudes of each are known; None where they follow from the axes."""
 
 
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """The three axes that the pictures of a component are slices of, with fewer values than these have."""
+
+    values: NDArray[Any]
+    """(slices across the first axis, across the second, across the third)."""
+    step: tuple[int, ...]
+    """Number of features in a value along each axis."""
+    at: tuple[int, ...]
+    """The slice of each axis where the pictures are cut."""
+    entries: tuple[NDArray[np.intp], ...]
+    """The index that stands for each slice of an axis: the cut of the pictures, or the middle of its features."""
+    names: tuple[tuple[str, ...], ...]
+    """What slices are called."""
+
+
 @dataclass(frozen=True)
 class Component:
     """A component in the shape of the data."""
@@ -91,6 +111,8 @@ class Component:
     """The features with the largest absolute loadings."""
     pictures: tuple[Picture, ...]
     """The pictures of the views: cut where the largest loading is."""
+    whole: Whole | None = None
+    """What the pictures are slices of, where the reader moves in it."""
 
 
 def places_of(of: Labelled, dims: Sequence[str | None], pixels: int = PIXELS) -> tuple[tuple[int, ...], Places] | None:
@@ -262,8 +284,13 @@ Scaling = Callable[[tuple[int, ...], tuple[slice, ...]], Any]
 """Factors of the values of a component, by its index, in a box of features."""
 
 
-def components(result: Result, count: int) -> list[Component]:
-    """The first components as maps in the unit of the data: for one standard deviation of the score (`dpca.store.labelled.with_maps`)."""
+def components(result: Result, count: int, voxels: int = 0) -> list[Component]:
+    """The first components as maps in the unit of the data: for one standard deviation of the score (`dpca.store.labelled.with_maps`).
+
+    Parameters
+    ----------
+    voxels : the most values of wholes, of all of them together
+    """
     deviations, fitted = np.sqrt(np.asarray(result.arrays["explained_variance"][...], np.float64)), result.fitted
 
     def scaled(lead: tuple[int, ...], box: tuple[slice, ...]) -> F64:
@@ -271,7 +298,10 @@ def components(result: Result, count: int) -> list[Component]:
         return np.asarray(deviations[lead[0]] * np.where(np.isinf(divisor), np.nan, divisor))
 
     array = result.arrays[result.named("components")]
-    return drawn(result, array, [(number,) for number in range(count)], scaled=scaled)
+    scrolled = min(count, SCROLLED)
+    return drawn(
+        result, array, [(number,) for number in range(count)], scaled=scaled, wholes=[voxels // scrolled] * scrolled
+    )
 
 
 def drawn(
@@ -280,6 +310,7 @@ def drawn(
     leads: Sequence[tuple[int, ...]],
     pixels: int = PIXELS,
     scaled: Scaling = lambda *_: 1.0,
+    wholes: Sequence[int] = (),
 ) -> list[Component]:
     """Some components of an array; each is read once, in blocks, together with those that share its chunks.
 
@@ -290,6 +321,7 @@ def drawn(
     leads : the indices of each along the axes before those
     pixels : as of `pictures`
     scaled : what values are multiplied by
+    wholes : the most values of the whole of each of the first components, if it has one
     """
     ahead = len(leads[0]) if leads else 0
     features, chunks = tuple(array.shape[ahead:]), array.chunks[ahead:]
@@ -305,11 +337,13 @@ def drawn(
                 inside = tuple(at - one.start for at, one in zip(lead, box, strict=True))
                 yield lead, region, np.asarray(together[inside], dtype) * scaled(lead, region)
 
+    three = dict(zip(leads, (whole_of(shown, features, most) for most in wholes), strict=False))
     found = dict[tuple[int, ...], Component]()
     for near in sharing(leads, array.chunks[:ahead]):
         views = {lead: [np.full(picture.shape, np.nan, dtype) for picture in shown] for lead in near}
         best: dict[tuple[int, ...], list[tuple[float, tuple[int, ...]]]] = {lead: [] for lead in near}
         of_lead, is_cut = dict.fromkeys(near, shown), any(picture.cut for picture in shown)
+        further = dict[tuple[int, ...], tuple[Picture, NDArray[Any]]]()
         for lead, region, block in blocks(near):
             largest = _largest(np.abs(block) if dtype.kind == "c" else block, region)
             best[lead] = sorted([*best[lead], *largest], key=lambda item: -abs(item[0]))[:TOP]
@@ -317,15 +351,27 @@ def drawn(
                 add_block(view, picture, block, region)
         if is_cut:
             of_lead = {lead: tuple(_cut_at(picture, best[lead][0][1], of, dims) for picture in shown) for lead in near}
+            further = {
+                lead: (_cut_at(whole, best[lead][0][1], of, dims), np.full(whole.shape, np.nan, dtype))
+                for lead in near
+                if (whole := three.get(lead)) is not None
+            }
             for lead, region, block in blocks(near):
                 for picture, view in zip(of_lead[lead], views[lead], strict=True):
                     add_block(view, picture, block, region)
+                if lead in further:
+                    add_block(further[lead][1], further[lead][0], block, region)
         for lead in near:
-            whole = (
+            finished = (
                 view if picture.places is None else picture.places.finished(view)
                 for picture, view in zip(of_lead[lead], views[lead], strict=True)
             )
-            found[lead] = Component(tuple(whole), _named(of, dims, best[lead]), of_lead[lead])
+            found[lead] = Component(
+                tuple(finished),
+                _named(of, dims, best[lead]),
+                of_lead[lead],
+                _whole(*further[lead], features, of, dims) if lead in further else None,
+            )
     return [found[lead] for lead in leads]
 
 
@@ -335,6 +381,34 @@ def _cut_at(picture: Picture, index: tuple[int, ...], of: Labelled, dims: Sequen
     called = ", ".join(f"{dims[axis]} {names_along(of, dims[axis], [index[axis]])[0]}" for axis in picture.cut)
     at = {axis: index[axis] for axis in picture.axes} if picture.places is None else {}
     return replace(picture, middle=middle, title=f"{picture.title}, {called}".removeprefix(", "), crossed=at)
+
+
+def whole_of(shown: Sequence[Picture], features: tuple[int, ...], most: int) -> Picture | None:
+    """What three pictures are slices of, in at most so many values; None of other pictures."""
+    axes = tuple(sorted({axis for picture in shown for axis in picture.axes}))
+    if len(shown) != 3 or len(axes) != 3 or most < 1:
+        return None
+    lengths, step = [features[axis] for axis in axes], [1, 1, 1]
+    while math.prod(shape := [-(-length // pitch) for length, pitch in zip(lengths, step, strict=True)]) > most:
+        step[int(np.argmax(shape))] += 1
+    first = shown[0]
+    middle = {axis: at for axis, at in first.middle.items() if axis not in axes}
+    return Picture(axes, middle, tuple(shape), tuple(step), cut=tuple(axis for axis in first.cut if axis not in axes))
+
+
+def _whole(
+    picture: Picture, values: NDArray[Any], features: tuple[int, ...], of: Labelled, dims: Sequence[str]
+) -> Whole:
+    at, entries, names = list[int](), list[NDArray[np.intp]](), list[tuple[str, ...]]()
+    for axis, step, count in zip(picture.axes, picture.step, picture.shape, strict=True):
+        cut, length = picture.crossed[axis], features[axis]
+        stand = np.minimum(np.arange(count) * step + step // 2, length - 1)
+        stand[cut // step] = cut
+        called = names_along(of, dims[axis], range(length))
+        at.append(cut // step)
+        entries.append(stand)
+        names.append(tuple(f"{dims[axis]} {called[index]}" for index in stand))
+    return Whole(values, picture.step, tuple(at), tuple(entries), tuple(names))
 
 
 def _named(of: Labelled, dims: list[str], best: list[tuple[float, tuple[int, ...]]]) -> tuple[Extreme, ...]:

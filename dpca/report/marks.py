@@ -229,6 +229,33 @@ class Panel:
     """The label of a further axis, above the panel, which shows 1 / x."""
 
 
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """The slices across one axis of a volume, in a panel that shows one of them; the other two axes are its y and its x."""
+
+    names: tuple[str, ...]
+    """Title of the panel at each slice."""
+    at: int
+    """The slice that the panel shows at first, closer."""
+    left: float
+    right: float
+    bottom: float
+    top: float
+    """Edges of a slice, as of an image."""
+    lines: tuple[F64, F64]
+    """Where the panel has a line for each slice across its y and across its x."""
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """Values on three axes. The reader moves through the slices across each."""
+
+    values: F64
+    """(slices across the first axis, across the second, across the third); NaN where there is no value."""
+    across: tuple[Slices, ...]
+    """Of the first three panels of the figure: the first is across the first axis, and so on."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """Panels in rows."""
@@ -246,6 +273,8 @@ class Figure:
     """The table that points of rows are of."""
     about: str = ""
     """For those who can't see it."""
+    volume: Volume | None = None
+    """What its panels are slices of, where the reader may move through more of them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,14 +31,15 @@
   // What was packed: a length, JSON, and the numbers that it refers to.
   const packed = await inflated("figures"), length = new DataView(packed).getUint32(0, true);
   const numbers = packed.slice(4 + length);
-  const KINDS = { f4: Float32Array, f8: Float64Array, i2: Int16Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
+  const KINDS = { f4: Float32Array, f8: Float64Array, i1: Int8Array, i2: Int16Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
   const unpacked = (value) => {
     if (Array.isArray(value)) return value.map(unpacked);
     if (value === null || typeof value !== "object") return value;
     if ("array" in value) {
       const [kind, at, count] = value.array, found = new KINDS[kind](numbers, at, count);
       if (!("unit" in value)) return Object.assign(found, { shape: value.shape });
-      const real = Float64Array.from(found, (one) => (one === -32768 ? NaN : one * value.unit));
+      const none = -(2 ** (8 * found.BYTES_PER_ELEMENT - 1));
+      const real = Float64Array.from(found, (one) => (one === none ? NaN : one * value.unit));
       return Object.assign(real, { shape: value.shape });
     }
     return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, unpacked(one)]));
@@ -298,25 +299,32 @@
     return made;
   }
 
-  function image(plot, mark) {
-    const [height, width] = mark.values.shape, values = Float64Array.from(mark.values);
-    const upside = mark.bottom > mark.top, mirrored = mark.left > mark.right;
-    const at = (row, column) => (upside ? height - 1 - row : row) * width + (mirrored ? width - 1 - column : column);
+  // The columns of an image: what lies between these edges, whose values `value` gives by row and column.
+  function columns_of({ left, right, bottom, top }, height, width, value) {
+    const upside = bottom > top, mirrored = left > right, values = new Float64Array(height * width);
     for (let row = 0; row < height; row++) {
       for (let column = 0; column < width; column++) {
-        const from = at(row, column);
-        const faint = mark.faint !== null && mark.faint[from] > 0 && !Number.isNaN(mark.values[from]);
-        values[row * width + column] = faint ? BEYOND : mark.values[from];
+        values[row * width + column] = value(upside ? height - 1 - row : row, mirrored ? width - 1 - column : column);
       }
     }
+    return {
+      image: [ndarray(values, { dtype: "float64", shape: [height, width] })], x: [Math.min(left, right)], y: [Math.min(bottom, top)],
+      dw: [Math.abs(right - left)], dh: [Math.abs(top - bottom)],
+    };
+  }
+
+  function image(plot, mark) {
+    const [height, width] = mark.values.shape;
+    const columns = columns_of(mark, height, width, (row, column) => {
+      const from = row * width + column;
+      const faint = mark.faint !== null && mark.faint[from] > 0 && !Number.isNaN(mark.values[from]);
+      return faint ? BEYOND : mark.values[from];
+    });
     const [low, high] = mark.limits;
     const beyond = mark.faint === null ? null : TRANSPARENT;
     const mapper = new B.LinearColorMapper({ palette: PALETTES[mark.colors], low, high, nan_color: NO_VALUE, high_color: beyond });
-    const x = Math.min(mark.left, mark.right), y = Math.min(mark.bottom, mark.top);
-    const made = plot.image({
-      image: [ndarray(values, { dtype: "float64", shape: [height, width] })], x: [x], y: [y],
-      dw: [Math.abs(mark.right - mark.left)], dh: [Math.abs(mark.top - mark.bottom)], color_mapper: mapper,
-    });
+    const named = Object.fromEntries(Object.keys(columns).map((name) => [name, { field: name }]));
+    const made = plot.image({ ...named, source: new B.ColumnDataSource({ data: columns }), color_mapper: mapper });
     made.level = "image";
     if (mark.adjustable) mappers.push({ mapper, base: high, symmetric: low < 0 });
     if (mark.bar) {
@@ -364,11 +372,12 @@
     }
     if (panel.marks.some(({ is }) => is === "Image")) for (const grid of plot.grids) grid.visible = false;
 
-    const labelled = new Map(), rows = [], images = [], others = [];
+    const labelled = new Map(), rows = [], images = [], others = [], rules = {};
     for (const mark of panel.marks) {
       const made = drawn(plot, mark, table);
       if (mark.is === "RowPoints") rows.push({ mark, made });
       else if (mark.is === "Image") images.push(made);
+      else if (mark.is === "Rule") rules[mark.along] = made;
       else if (["Points", "Line", "Boxes", "Upright", "Area"].includes(mark.is)) others.push({ mark, made });
       if (mark.label) labelled.set(mark.label, [...(labelled.get(mark.label) ?? []), made]);
     }
@@ -403,7 +412,7 @@
     plot.add_tools(...tools);
     // A finger scrolls the page.
     plot.toolbar.setv({ active_drag: touched ? null : active, active_scroll: null });
-    return { plot, rows, hovers, table, x_range, y_range };
+    return { plot, rows, hovers, table, x_range, y_range, images, rules };
   }
 
   function tooltips(table, x, y) {
@@ -439,6 +448,34 @@
     return box;
   }
 
+  // A slider below each slice of a volume, which moves through those across its axis; lines in the other panels say where.
+  function sliders({ values, across }, made) {
+    const { shape } = values, strides = [shape[1] * shape[2], shape[2], 1];
+    across.forEach((slices, axis) => {
+      const { plot, cell, images: [shown] } = made[axis], [down, along] = [0, 1, 2].filter((one) => one !== axis);
+      const closer = shown.data_source.data;
+      const slider = element("input", { type: "range", min: 0, max: shape[axis] - 1, value: slices.at, ariaLabel: "Slice" });
+      const told = element("output");
+      const tell = (at) => {
+        slider.setAttribute("aria-valuetext", slices.names[at]);
+        told.textContent = `${at + 1} of ${shape[axis]}`;
+      };
+      tell(slices.at);
+      slider.oninput = () => {
+        const at = Number(slider.value);
+        const value = (row, column) => values[at * strides[axis] + row * strides[down] + column * strides[along]];
+        shown.data_source.data = at === slices.at ? closer : columns_of(slices, shape[down], shape[along], value);
+        plot.title.text = slices.names[at];
+        tell(at);
+        for (const other of [down, along]) {
+          const first = axis === Math.min(...[0, 1, 2].filter((one) => one !== other));
+          made[other].rules[first ? "y" : "x"].data_source.data = { at: [across[other].lines[first ? 0 : 1][at]] };
+        }
+      };
+      cell.append(element("label", { className: "controls slice", title: "Slice" }, slider, told));
+    });
+  }
+
   // Widths of panels beside each other are the same, without what is around them; below each other where they would be narrow.
   const left_of = (panel) => (panel.y.marked || panel.y.label ? LEFT : BARE);
   function sizes(figure, row, room) {
@@ -451,6 +488,8 @@
       return { width, height: Math.round(panel.ratio ? panel.ratio * width : figure.height - 60) };
     });
   }
+
+  const framed = (cell, { width }) => cell.style.setProperty("--frame", `${width}px`);
 
   async function draw(place) {
     const figure = figures[Number(place.dataset.figure)], table = tables.get(figure.table);
@@ -470,10 +509,13 @@
       row.forEach((panel, number) => {
         const found = panel_plot(figure, panel, fitting[number]), box = element("div");
         if (panel.choices.length) box.append(choices(panel, found));
-        line.append(box);
-        made.push({ ...found, box, row, number });
+        const cell = element("div", {}, box);
+        framed(cell, fitting[number]);
+        line.append(cell);
+        made.push({ ...found, cell, box, row, number });
       });
     }
+    if (figure.volume !== null) sliders(figure.volume, made);
     place.append(canvas);
     place.classList.add("live");
     place.querySelector(".waiting")?.remove();
@@ -492,8 +534,9 @@
     waiting = setTimeout(() => {
       for (const [place, { figure, made }] of plots) {
         const room = Math.min(place.clientWidth, figure.width + 40);
-        for (const { plot, row, number } of made) {
+        for (const { plot, cell, row, number } of made) {
           const size = sizes(figure, row, room)[number];
+          framed(cell, size);
           plot.setv({ frame_width: size.width, frame_height: size.height });
         }
       }

@@ -352,7 +352,7 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
         raise InputError(
             f"{result.name}: is of several inputs, which are its groups of features", "Leave out --groups."
         )
-    drawn = [_drawn(one, scree, groups) for one in result.each]
+    drawn = [_drawn(one, scree, groups, maps.VOXELS // len(result.each)) for one in result.each]
     together = [
         component for of_number in zip_longest(*(shown for shown, _ in drawn)) for component in of_number if component
     ]
@@ -362,8 +362,15 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
     return {"components": together, "how": " ".join(how)}
 
 
-def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -> tuple[list[dict[str, Any]], str]:
-    """The components of one input, each with its figure, and what has to be said of the figures."""
+def _drawn(
+    result: Result, scree: findings.Scree, groups: NDArray[Any] | None, voxels: int
+) -> tuple[list[dict[str, Any]], str]:
+    """The components of one input, each with its figure, and what has to be said of the figures.
+
+    Parameters
+    ----------
+    voxels : as of `maps.components`
+    """
     array, divided = result.arrays[result.named("components")], None
     if groups is not None:
         if array.shape[1:] != groups.shape:
@@ -376,7 +383,7 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
         findings.axis_of(result, dim, f"feature axis {number}", 4 * maps.PIXELS)
         for number, dim in enumerate(array.dims[1:])
     ]
-    drawn = maps.components(result, maps.n_drawn(result))
+    drawn = maps.components(result, maps.n_drawn(result), voxels)
     called = [f"{number}, {result.group}" if result.group else str(number) for number in range(1, len(drawn) + 1)]
     unit = result.units
     standing = scree.n_components if scree.n_standing is None else scree.n_standing
@@ -390,7 +397,22 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
         }
         for number, component in enumerate(drawn)
     ]
-    return shown, _how(result, drawn[0].pictures if drawn else (), len(drawn), divided)
+    words = _how(result, drawn[0].pictures if drawn else (), len(drawn), divided)
+    scrolled = [component.whole for component in drawn if component.whole is not None]
+    return shown, f"{words} {_of_sliders(scrolled, len(drawn))}".strip()
+
+
+def _of_sliders(scrolled: list[maps.Whole], count: int) -> str:
+    """What sliders do, if there are some."""
+    if not scrolled:
+        return ""
+    coarse = (
+        f", each of which shows the largest values of {by(scrolled[0].step)} features"
+        if max(scrolled[0].step) > 1
+        else ""
+    )
+    of = f" of the first {len(scrolled)} components" if len(scrolled) < count else ""
+    return f"Sliders move to other slices{of}{coarse}."
 
 
 def _how(

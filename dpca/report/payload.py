@@ -1,7 +1,7 @@
 """Figures and tables as one compressed block, which the script of the page reads.
 
 It is JSON with numbers beside it: an array is {array: [type, where they begin, how many], shape}. Pixels have 16 bits: so many units of a
-65,534th of their range.
+65,534th of their range. Values of volumes have 8. The least number that the type has is no value.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import deflate
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.marks import COLOR_MAPS, COLORS, INK, NO_VALUE, SHAPES, Figure, Image, Panel, Table
+from dpca.report.marks import COLOR_MAPS, COLORS, INK, NO_VALUE, SHAPES, Figure, Image, Panel, Table, Volume
 from dpca.report.static import extent_of
 
 ALIGNED = 8
 LEVEL = 6
-PIXEL_LIMIT, NO_PIXEL = 32767, -32768
+PIXEL_TYPE, VOXEL_TYPE = np.dtype(np.int16), np.dtype(np.int8)
 ENOUGH = 1e-6
 """Numbers have 32 bits where that changes them by no more than this share of their range: less than a pixel."""
 
@@ -71,6 +71,7 @@ def _figure(figure: Figure, tables: Mapping[str, Table], numbers: _Numbers) -> d
         "height": figure.height,
         "width": figure.width,
         "table": figure.table,
+        "volume": _plain(figure.volume, numbers),
     }
 
 
@@ -83,9 +84,10 @@ def _panel(panel: Panel, table: Table | None, numbers: _Numbers) -> dict[str, An
 
 def _plain(value: Any, numbers: _Numbers) -> Any:
     """Value that JSON can hold."""
-    if isinstance(value, Image):
+    if isinstance(value, Image | Volume):
         own = {name: _plain(getattr(value, name), numbers) for name in _names(value) if name != "values"}
-        return {"is": "Image", **own, "values": _pixels(value.values, numbers)}
+        kind = PIXEL_TYPE if isinstance(value, Image) else VOXEL_TYPE
+        return {"is": type(value).__name__, **own, "values": _pixels(value.values, kind, numbers)}
     if is_dataclass(value):
         return {"is": type(value).__name__, **{name: _plain(getattr(value, name), numbers) for name in _names(value)}}
     if isinstance(value, np.ndarray):
@@ -103,12 +105,12 @@ def _names(value: Any) -> list[str]:
     return [one.name for one in fields(value)]
 
 
-def _pixels(values: NDArray[np.float64], numbers: _Numbers) -> dict[str, Any]:
-    """Values to 16 bits of the largest magnitude."""
-    largest = float(np.nanmax(np.abs(values), initial=0.0))
-    unit = largest / PIXEL_LIMIT or 1.0
-    pixels = np.where(np.isnan(values), NO_PIXEL, np.rint(np.nan_to_num(values / unit)))
-    return numbers.add(pixels.astype(np.int16), unit=unit)
+def _pixels(values: NDArray[np.float64], kind: np.dtype[Any], numbers: _Numbers) -> dict[str, Any]:
+    """Values to as many bits of the largest magnitude as a type has."""
+    largest, limits = float(np.nanmax(np.abs(values), initial=0.0)), np.iinfo(kind)
+    unit = largest / limits.max or 1.0
+    pixels = np.where(np.isnan(values), limits.min, np.rint(np.nan_to_num(values / unit)))
+    return numbers.add(pixels.astype(kind), unit=unit)
 
 
 def _small(values: NDArray[Any]) -> NDArray[Any]:

@@ -198,3 +198,68 @@ def test_one_sample_constant_data_and_one_component(x, model, opened):
     if dpca("run", "c.yaml") == 0:
         assert dpca("report", "r") == 0
         scrolled(opened(Path("r/report.html")))
+
+
+@pytest.fixture(scope="module")
+def volume(tmp_path_factory):
+    """A run on volumes, of which one axis has a coordinate that falls."""
+    place, rng = tmp_path_factory.mktemp("volume"), np.random.default_rng(1)
+    shape = (14, 9, 10)
+    group = zarr.create_group(place / "x.zarr")
+    x = rng.standard_normal((20, 1, 1, 1)) * 9 * rng.standard_normal(shape) + rng.standard_normal((20, *shape))
+    group.create_array("t", data=x, dimension_names=("sample", "z", "y", "x"))
+    for name, values in (("z", np.arange(14) * 2.0), ("y", 40 - 3.0 * np.arange(9)), ("x", np.arange(10) - 4.0)):
+        group.create_array(name, data=values, dimension_names=(name,)).attrs["units"] = "mm"
+    (place / "c.yaml").write_text(
+        f"input: {{uri: {place}/x.zarr, array: t}}\nmodel: {{n_components: 2}}\noutput: {{path: {place}/r}}\n"
+    )
+    assert dpca("run", str(place / "c.yaml")) == 0
+    assert dpca("report", str(place / "r")) == 0
+    return place / "r"
+
+
+SLICE = """([axis]) => {
+    const {plot, images: [one], rules} = dpca.plots.get(document.getElementById("plot.component-1")).made[axis];
+    const {image: [image], x, y, dw, dh} = one.data_source.data, at = (rule) => rule.data_source.data.at[0];
+    return {values: Array.from(image), shape: image.shape, title: plot.title.text, edges: [x[0], y[0], dw[0], dh[0]], lines: [at(rules.y), at(rules.x)]};
+}"""
+
+
+def test_a_reader_moves_through_the_slices_of_a_volume(volume, opened):
+    stored = zarr.open_group(volume / "result.zarr")
+    component = stored["components"][0] * np.sqrt(stored["explained_variance"][0])
+    where = {"z": 2.0 * np.arange(14), "y": 40 - 3.0 * np.arange(9), "x": np.arange(10) - 4.0}
+    page = opened(volume / "report.html")
+    scrolled(page)
+    sliders = page.locator("[id='plot.component-1'] .slice input")
+    first = [page.evaluate(SLICE, [axis]) for axis in range(3)]
+    peak = np.unravel_index(np.abs(component).argmax(), component.shape)
+    moved = [2, 5, 7]
+    for axis, at in enumerate(moved):
+        sliders.nth(axis).fill(str(at))
+    for axis, at in enumerate(moved):
+        shown, others = page.evaluate(SLICE, [axis]), [one for one in range(3) if one != axis]
+        rising = component[:, ::-1].take(
+            8 - at if axis == 1 else at, axis
+        )  # y falls in the data, and rises in pictures
+        np.testing.assert_allclose(
+            np.reshape(shown["values"], shown["shape"]), rising, atol=np.abs(component).max() / 200
+        )
+        name = "zyx"[axis]
+        assert shown["title"] == f"{name} {where[name][at]:g}"
+        assert shown["edges"] == first[axis]["edges"]
+        assert shown["lines"] == [where["zyx"[other]][moved[other]] for other in others]
+        assert sliders.nth(axis).get_attribute("aria-valuetext") == shown["title"]
+    for axis, at in enumerate(peak):
+        sliders.nth(axis).fill(str(at))
+    assert [page.evaluate(SLICE, [axis]) for axis in range(3)] == first
+
+
+def test_slices_are_moved_through_with_the_keyboard_under_the_policy_of_the_page(volume, opened):
+    page = opened(volume / "report.html", policy=True)
+    page.locator("[id='plot.component-1']").scroll_into_view_if_needed()
+    slider = page.locator("[id='plot.component-1'] .slice").first
+    slider.locator("input").press("Home")
+    slider.get_by_text("1 of 14", exact=True).wait_for()
+    slider.locator("input").press("ArrowRight")
+    slider.get_by_text("2 of 14", exact=True).wait_for()

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
@@ -32,11 +33,13 @@ from dpca.report.marks import (
     RowPoints,
     Rule,
     Scale,
+    Slices,
     Table,
     Upright,
+    Volume,
     Words,
 )
-from dpca.report.payload import PIXEL_LIMIT, packed
+from dpca.report.payload import PIXEL_TYPE, packed
 from dpca.report.static import LETTER, LINE, as_svg, kinds_of, palette_of, ticks_of
 from tests.drawn import examples
 
@@ -73,7 +76,8 @@ def unpacked(of, rows=None):
             kind, at, count = value["array"]
             assert (4 + length) % 8 == at % 8 == 0  # as typed arrays of a browser need it
             array = np.frombuffer(numbers, f"<{kind}", count, at).reshape(value["shape"])
-            return array if "unit" not in value else np.where(array == -32768, np.nan, array * value["unit"])
+            none = np.iinfo(array.dtype).min if array.dtype.kind == "i" else None
+            return array if "unit" not in value else np.where(array == none, np.nan, array * value["unit"])
         return {key: found(one) for key, one in value.items()} if isinstance(value, dict) else value
 
     return found(json.loads(block[4 : 4 + length]))
@@ -108,8 +112,19 @@ def test_every_mark_is_drawn_and_packed(name):
         np.testing.assert_array_equal(mark["y"], Y)
     if name == "image":
         np.testing.assert_allclose(
-            mark["values"], MARKS[name].values, atol=np.abs(MARKS[name].values).max() / PIXEL_LIMIT
+            mark["values"], MARKS[name].values, atol=np.abs(MARKS[name].values).max() / np.iinfo(PIXEL_TYPE).max
         )
+
+
+def test_a_volume_is_packed_in_a_byte_for_each_value():
+    values = RNG.standard_normal((4, 5, 6))
+    values[1, 2, 3] = np.nan
+    slices = Slices(("a", "b"), 1, 0.0, 1.0, 0.0, 1.0, (X, X))
+    of = replace(figure(MARKS["image"]), volume=Volume(values, (slices,) * 3))
+    assert drawn(of) is not None
+    (read,) = unpacked(of)["figures"]
+    np.testing.assert_allclose(read["volume"]["values"], values, atol=np.nanmax(np.abs(values)) / 254)
+    assert read["volume"]["across"][0]["names"] == ["a", "b"]
 
 
 @pytest.mark.parametrize("labels", [np.arange(30) % 3, np.array([f"g{n}" for n in range(30)]), np.linspace(0, 1, 30)])

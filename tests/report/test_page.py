@@ -408,3 +408,57 @@ def test_a_volume_is_cut_where_its_largest_loading_is():
             *(("y", float(at)) for at in (largest[0], largest[1])),
             *(("x", float(at)) for at in (largest[1], largest[2])),
         }
+
+
+def test_a_reader_moves_through_slices_of_a_volume_of_few_values_that_leave_out_no_peak():
+    x = random_array(0, (12, 9, 10, 11), "f8")
+    x[:, 2, 7, 4] *= 30
+    result = result_of(x, (12, 4, 5, 11), ("sample", "z", "y", "x"))
+    closest, plain = maps.components(result, 2, 2 * 990), maps.components(result, 2)
+    values = result.arrays["components"][...] * np.sqrt(result.arrays["explained_variance"][...])[:, None, None, None]
+    for number, component in enumerate(closest):
+        assert component.whole.step == (1, 1, 1)
+        np.testing.assert_allclose(component.whole.values, values[number], rtol=1e-12)
+        assert component.whole.names[0][:3] == ("z 0", "z 1", "z 2")
+        for one, other in zip(component.views, plain[number].views, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert [component.whole for component in plain] == [None, None]
+    whole = maps.components(result, 1, 150)[0].whole
+    assert whole.values.size <= 150
+    assert whole.step == (2, 2, 2)
+    for block in np.ndindex(whole.values.shape):
+        part = values[(0, *(slice(2 * at, 2 * at + 2) for at in block))]
+        assert whole.values[block] == pytest.approx(part.flat[np.abs(part).argmax()])
+    assert whole.at == (1, 3, 2)
+    assert [names[at] for names, at in zip(whole.names, whole.at, strict=True)] == ["z 2", "y 7", "x 4"]
+    assert whole.names[1] == ("y 1", "y 3", "y 5", "y 7", "y 9")
+
+
+def test_coarser_slices_and_their_lines_are_where_their_features_are():
+    x = random_array(0, (12, 9, 10, 11), "f8")
+    result = result_of(x, (12, 4, 5, 11), ("sample", "z", "y", "x"))
+    component = maps.components(result, 1, 150)[0]
+    axes = [
+        findings.DrawnAxis(name, 100.0 * number, 100.0 * number + 2 * length)
+        for number, (name, length) in enumerate(zip("zyx", (8, 9, 10), strict=True))
+    ]
+    figure = figures.of_component("1", component, axes)
+    for number, (panel, slices) in enumerate(zip(figure.panels[0], figure.volume.across, strict=True)):
+        image = panel.marks[0]
+        assert (slices.left, slices.bottom) == (image.left, image.bottom)
+        assert slices.right == pytest.approx(image.right + (2.0 if (image.right - image.left) % 4 else 0))
+        assert slices.names[slices.at] == panel.title
+        rules = {mark.along: mark.at for mark in panel.marks if isinstance(mark, Rule)}
+        down, along = (one for one in range(3) if one != number)
+        at = figure.volume.across
+        assert slices.lines[0][at[down].at] == pytest.approx(rules["y"])
+        assert slices.lines[1][at[along].at] == pytest.approx(rules["x"])
+
+
+def test_a_report_has_volumes_of_three_axes_alone_and_of_a_byte_for_each_of_a_million_values_at_most():
+    assert maps.whole_of(maps.pictures((30, 40)), (30, 40), 10**6) is None
+    features = (3000, 200, 100)
+    whole = maps.whole_of(maps.pictures(features), features, maps.VOXELS // maps.SCROLLED)
+    assert np.prod(whole.shape) <= maps.VOXELS / maps.SCROLLED
+    assert whole.step == tuple(-(-length // count) for length, count in zip(features, whole.shape, strict=True))
+    assert max(whole.shape) <= 2 * min(whole.shape)
