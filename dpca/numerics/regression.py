@@ -273,16 +273,17 @@ class Regression:
             found[part.samples] = np.einsum("nq,nq->n", part.least_squares.basis, part.least_squares.basis)
         return np.array([[found[own].mean()] for own in self.groups])
 
-    def held(self, plan: Plan) -> dict[str, int]:
-        """Bytes that a task holds, by name of the array."""
+    def held(self, plan: Plan, scaled: bool) -> dict[str, int]:
+        """Bytes that a task holds, by name of the array; `scaled` where what is left is divided in groups."""
         n, p, q, width = self.n_samples, self.n_regressors, self.n_parameters, plan.block_width
         bases = sum(part.least_squares.basis.size + part.least_squares.to_coefficients.size for part in self.parts)
-        more = len(self.groups)
+        rows = p + scaled * len(self.groups)
+        of_groups = 10 * len(self.groups) * self.loses_means(scaled)
         return {
             "regressors": 8 * (bases + n),
-            "fit to a block": 8 * (2 * n * width + (6 * max(q, p) + 10 * more) * width),
+            "fit to a block": 8 * (2 * n + 6 * max(q, p) + of_groups) * width,
             "coefficients of regressors of a tile": 8
-            * (p + more)
+            * rows
             * (plan.tile_width + 2 * plan.slab_width + 2 * plan.panel_width),
         }
 

@@ -72,7 +72,7 @@ class SolverMemory:
         """Arrays of a task that reads a slab, its weights and regressors included."""
         reader = held_to_read(self.run, self.needs.source)
         if self.model.regression is not None:
-            reader |= self.model.regression.held(self.plan)
+            reader |= self.model.regression.held(self.plan, self.model.rules.by_group)
         if self.needs.weights is not None:
             slab = [cut.step for cut in self.plan.slabs] if self.plan.keeps == "samples" else self.plan.feature_shape
             reader = {**reader, **self.needs.weights.held(slab)}
