@@ -18,6 +18,7 @@ from dpca.errors import ConfigError, LedgerError, writing
 from dpca.execution.partitions import Collecting, Ended, Incomplete
 from dpca.store.directory import BATCH, ResultDirectory
 from dpca.store.ledger import Ledger
+from dpca.store.unfinished import record_at
 from dpca.system import durable
 
 FORMAT_VERSION = 2
@@ -173,19 +174,13 @@ def _write(place: Path, document: dict[str, Any]) -> None:
 def _read(place: Path) -> dict[str, Any]:
     """The record of how a run was begun."""
     try:
-        record: dict[str, Any] = durable.read_checked(place / "ledger" / BATCH)
-        problem = (
-            "" if record["format_version"] == FORMAT_VERSION else f"its format_version is {record['format_version']}"
-        )
+        return record_at(place / "ledger" / BATCH, FORMAT_VERSION)
     except (FileNotFoundError, NotADirectoryError):
         raise _none(place) from None
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        problem = str(cause)
-    if problem:
+    except (OSError, ValueError) as cause:
         raise LedgerError(
-            f"{place}: its {BATCH} can't be read: {problem}", "Begin anew with dpca batch init --overwrite."
-        )
-    return record
+            f"{place}: its {BATCH} can't be read: {cause}", "Begin anew with dpca batch init --overwrite."
+        ) from cause
 
 
 def _none(place: Path) -> LedgerError:

@@ -67,6 +67,8 @@ def prepared(
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
     with loaded.located():
         directory.check_place()
+        if before is not None:
+            before.check_version(directory.path)
         gram = None if from_gram is None else open_result(from_gram)
         if gram is not None:
             check_same(gram, config)

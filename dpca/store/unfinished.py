@@ -22,7 +22,7 @@ from dpca.system.scratch import ScratchFolder
 FORMAT_VERSION = 3
 RUN = re.compile(r"[0-9a-f]{32}")
 """The identifier of a run, which is the name of its folder."""
-NUMERICS = 4
+NUMERICS = 5
 """Increased with every change of dpca after which the same plan may give other bits."""
 
 
@@ -76,14 +76,12 @@ class Begun:
     def read(cls, path: Path) -> Begun | None:
         """The record of the run of a ledger; None if there is none."""
         try:
-            stored = durable.read_checked(path)
+            stored = record_at(path, FORMAT_VERSION)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as cause:
             raise useless(path, str(cause)) from cause
         try:
-            if stored["format_version"] != FORMAT_VERSION:
-                raise useless(path, f"its format_version is {stored['format_version']}, not {FORMAT_VERSION}")
             for name in ("config", "input", "numerics", "plan"):
                 if not isinstance(stored[name], dict):
                     raise useless(path, f"its {name} is no mapping")
@@ -102,6 +100,15 @@ class Begun:
             if isinstance(cause, LedgerError):
                 raise
             raise useless(path, f"{type(cause).__name__}: {cause}") from cause
+
+    def check_version(self, place: Path) -> None:
+        """Refuse to resume what a version of dpca with other arithmetic began."""
+        if (found := self.numerics.get("version")) != NUMERICS:
+            raise LedgerError(
+                f"{place}: its run was begun by a version of dpca with other arithmetic ({found}, now {NUMERICS}): parts of both "
+                "would not add up to the bits of either",
+                "Start anew with --overwrite, or go on with the version of before.",
+            )
 
     def check(self, place: Path, now: Begun, free: Sequence[str] = ()) -> list[str]:
         """Refuse to resume what has changed since; return notes on smaller changes.
@@ -139,6 +146,20 @@ class Begun:
         ] * bool(changes)
 
 
+def record_at(path: Path, version: int) -> dict[str, Any]:
+    """A record that `durable.write_checked` wrote, of a format's version; a ValueError says what is wrong with another."""
+    found = durable.read_json(path)
+    plain = isinstance(found, dict) and "format_version" in found  # the first versions had no checksum
+    document: dict[str, Any] = found if plain else durable.read_checked(path)
+    if not isinstance(document, dict) or "format_version" not in document:
+        raise ValueError("it has no format_version")
+    if document["format_version"] != version or plain:
+        raise ValueError(
+            f"its format_version is {document['format_version']}, not {version}: another version of dpca wrote it"
+        )
+    return document
+
+
 def run_of(document: dict[str, Any]) -> str:
     """The identifier of a run, which is the name of its folder."""
     run = str(document["run"])
@@ -166,6 +187,8 @@ def differences(before: Any, after: Any, name: str = "") -> list[str]:
     if fact == "modified_ns":
         was, now = (_moment(value) for value in (before, after))
         return [f"{of}the file was written at {was}, now at {now} (a copy keeps its time by cp -p or rsync -t)"]
+    if fact == "chunks_sha256" and before is None:
+        return [f"{of}an earlier version did not record the sizes and times of its chunk files"]
     if fact == "chunks_sha256":
         return [f"{of}sizes or times of its chunk files are others (a copy keeps times by cp -p or rsync -t)"]
     return [f"{name}: {_shown(before)}, now {_shown(after)}"]
