@@ -383,8 +383,8 @@ class KernelPCA(Streaming):
                 "Pickle the estimator, where the function can be imported.",
             )
         training = self._training
-        if training is None or training.fingerprint is None or training.source.place is not None:
-            return super()._save(path)
+        if training is None or (training.fingerprint is not None and training.source.place is not None):
+            return super()._save(path)  # else they are in memory, or the copy beside a model that was loaded
 
         def beside(place: Path) -> dict[str, Any]:
             write_training(training.source, training.axis, place / TRAINING)

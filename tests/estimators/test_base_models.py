@@ -179,6 +179,14 @@ def test_a_saved_fit_is_moved_and_loaded_with_the_same_bits(here, model, lazy, c
         )
 
 
+def test_a_model_that_was_loaded_is_saved_with_its_training_data(here):
+    fitted = KernelPCA(3, kernel="rbf", gamma=0.01).fit(X)
+    fitted.save("saved")
+    KernelPCA.load("saved").save("again")
+    shutil.rmtree("saved")
+    np.testing.assert_array_equal(KernelPCA.load("again").transform(NEW), fitted.transform(NEW))
+
+
 def test_a_result_of_the_command_line_is_a_fitted_estimator(here):
     (here / "c.yaml").write_text(
         "input: {uri: x.npy}\nmodel: {n_components: 4, whiten: true}\noutput: {path: r, report: false}\n"
