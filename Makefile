@@ -8,7 +8,7 @@ EXAMPLES ?= 80
 # Byte code is kept whatever the shell says: each of the hundreds of processes that tests start would compile dpca anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test crossings long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
+.PHONY: demo test crossings long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes mutants faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -162,6 +162,10 @@ properties: $(READY)
 ## crashes: power lost before every flush of a run, in turn, with any part of what was not flushed (a quarter of an hour)
 crashes: $(READY)
 	DPCA_CRASH_STRIDE=1 $(BIN)/python -m pytest -q tests/test_crashes.py
+
+## mutants: every flush, lock, checksum and comparison that guards a result removed in turn, and the test that notices (some hours)
+mutants: $(READY)
+	$(BIN)/python -m workflows.campaigns.mutants
 
 ## claims: the digits that certificates claim, on 45 kinds of data, against singular values known to more; kernels in 50 digits, and chains of operators on stored matrices (half an hour)
 claims: $(READY)
