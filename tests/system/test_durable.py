@@ -1,5 +1,6 @@
 """Directories are changed through one disk alone, and links are not followed where something is removed."""
 
+import errno
 import os
 import shutil
 import sys
@@ -100,6 +101,19 @@ def test_an_auditor_sees_what_bypasses_the_disk(auditor):
         durable.make_directories(Path("out/other"))
         shutil.rmtree("out/made")
     assert [change.split()[0] for change in found] == ["os.mkdir", "open", "shutil.rmtree", "os.rmdir"]
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one_and_nothing_else():
+    def full(file):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    Path("out").mkdir()
+    durable.write_json(Path("out/status.json"), {"state": "running"})
+    with pytest.raises(OSError, match="No space left"):
+        durable.write(Path("out/status.json"), full)
+    assert os.listdir("out") == ["status.json"]
+    assert durable.read_json(Path("out/status.json")) == {"state": "running"}
 
 
 @pytest.fixture

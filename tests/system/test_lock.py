@@ -3,9 +3,13 @@
 import errno
 import json
 import os
+import re
+import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from dpca.errors import LockedError, OutputExistsError
@@ -27,13 +31,77 @@ def stranger(path, number, owner="a stranger"):
     (path / ".lock" / f"lock.{number}").write_text(json.dumps(content))
 
 
+class Once:
+    """An event that is awaited in vain, once."""
+
+    def __init__(self):
+        self.waited = False
+
+    def wait(self, seconds):
+        waited, self.waited = self.waited, True
+        return waited
+
+
+def gone(*pid):
+    """psutil.Process, where no other process is there."""
+    if pid:
+        raise psutil.NoSuchProcess(*pid)
+    return psutil.Process(os.getpid())
+
+
+def another_boot(path, **_):
+    return "another"
+
+
+ELSEWHERE = {
+    "another host": ("dpca.system.lock.socket.gethostname", lambda: "elsewhere"),
+    "another boot": ("dpca.system.lock.Path.read_text", another_boot),
+    "another container": ("dpca.system.lock.os.readlink", lambda path: "pid:[1]"),
+}
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_an_owner_whose_process_can_not_be_seen_from_here_is_not_dead(tmp_path, monkeypatch, place):
+    holder = Lock(tmp_path)
+    holder.acquire()
+    monkeypatch.setattr(*ELSEWHERE[place])
+    monkeypatch.setattr(system_lock, "psutil", SimpleNamespace(**{**vars(psutil), "Process": gone}))
+    with pytest.raises(LockedError):
+        Lock(tmp_path).acquire()
+    assert holder.held()
+    holder.release()
+
+
+def reused(*pid):
+    """psutil.Process, where the numbers of others have gone to processes that began later."""
+    process = psutil.Process(os.getpid())
+    began = process.create_time() + 3600 * bool(pid)
+    return SimpleNamespace(create_time=lambda: began, status=process.status)
+
+
+@pytest.mark.parametrize("process", [gone, reused])
+def test_nobody_waits_for_an_owner_that_was_killed_here(tmp_path, monkeypatch, process):
+    def waiting(seconds):
+        raise AssertionError("it is waited for")
+
+    killed, other = Lock(tmp_path), Lock(tmp_path)
+    killed.acquire()
+    killed._ended.set()
+    monkeypatch.setattr(system_lock, "psutil", SimpleNamespace(**{**vars(psutil), "Process": process}))
+    monkeypatch.setattr(system_lock.time, "sleep", waiting)
+    other.acquire()
+    assert other.held()
+    other.release()
+
+
 def test_a_lock_that_moves_is_kept_and_one_that_does_not_is_taken_over(tmp_path):
     first, second = Lock(tmp_path), Lock(tmp_path)
     first.acquire()
     with pytest.raises(LockedError, match="a run is going on there, in process"):
         second.acquire()
     with pytest.raises(
-        LockedError, match=r"^s\.zarr: another command is writing it, process \d+ on .*\n.*another --out\.$"
+        LockedError,
+        match=rf"^s\.zarr: another command is writing it, process {os.getpid()} on {re.escape(socket.gethostname())}\n.*another --out\.$",
     ):
         Lock(tmp_path, Path("s.zarr")).acquire()
     first.release()
@@ -79,6 +147,46 @@ def test_an_owner_that_slept_finds_out_and_takes_nothing_back(tmp_path):
     late.release()
     assert third.held()
     third.release()
+
+
+def test_an_owner_that_slept_ends_where_the_next_lock_can_not_be_read_yet(tmp_path):
+    """As over a network file system that knows the name before the content."""
+    slept = Lock(tmp_path)
+    slept.acquire()
+    (tmp_path / ".lock" / "lock.2").write_text("")
+    assert not slept.held()
+    slept.release()
+    assert {path.name for path in (tmp_path / ".lock").iterdir()} == {"lock.1", "lock.2"}
+
+
+def test_an_owner_that_never_saw_that_it_was_followed_removes_no_lock_of_another(tmp_path):
+    """It slept from its last look until its end, and numbers began anew meanwhile."""
+    slept = Lock(tmp_path)
+    slept.acquire()
+    slept._ended.set()  # it sleeps
+    stranger(tmp_path, 1)
+    slept.release()
+    assert [path.name for path in (tmp_path / ".lock").iterdir()] == ["lock.1"]
+
+
+def test_an_owner_that_was_followed_writes_no_more_into_a_lock(tmp_path):
+    """Its own number may be another's by then."""
+    slept = Lock(tmp_path)
+    slept.acquire()
+    slept._ended.set()  # it sleeps ...
+    stranger(tmp_path, 1)
+    content = (tmp_path / ".lock" / "lock.1").read_text()
+    slept._ended = Once()
+    slept._beat()  # ... and wakes up
+    assert (tmp_path / ".lock" / "lock.1").read_text() == content
+
+
+def test_one_who_waits_leaves_a_directory_to_another_that_took_over_first(tmp_path, monkeypatch):
+    """Also where the lock of that one can't be read yet."""
+    stranger(tmp_path, 1)
+    monkeypatch.setattr(system_lock.time, "sleep", lambda seconds: (tmp_path / ".lock" / "lock.2").write_text(""))
+    with pytest.raises(LockedError):
+        Lock(tmp_path).acquire()
 
 
 def test_a_newcomer_that_began_while_another_waited_is_not_pushed_aside(tmp_path):
