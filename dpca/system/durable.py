@@ -7,6 +7,7 @@ since an unflushed directory may lose the rename (POSIX promises no more). dpca 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -23,6 +24,8 @@ from dpca.system import regular
 
 FILE, DIRECTORY = 0o664, 0o775
 """The most that a file and a directory allow, whatever the umask of the process: never that all users write."""
+TRIES = 100
+"""How often it is tried to remove a directory in which files come and go."""
 OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
 """Modes of what is for its user alone."""
 
@@ -55,9 +58,15 @@ class Disk:
         path.rmdir()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with everything in it, in any order, if it exists."""
-        if path.exists():
-            shutil.rmtree(path)
+        """Remove a directory with everything in it, in any order, if it exists; also while a late task still writes there."""
+        for left in reversed(range(TRIES)):
+            try:
+                if path.exists():
+                    shutil.rmtree(path)
+                return
+            except OSError as cause:
+                if not left or cause.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                    raise
 
     def flush_directory(self, path: Path) -> None:
         """Flush the list of names in a directory."""

@@ -140,6 +140,21 @@ def test_a_directory_is_removed_with_the_links_in_it(elsewhere):
     assert not Path("r").exists()
 
 
+def test_a_directory_is_removed_in_which_late_tasks_still_write(tmp_path, monkeypatch):
+    """Threads of a command that was told to stop end when their span does."""
+    work, late, rmdir = tmp_path / "work", ["a", "b"], os.rmdir
+    work.mkdir()
+
+    def writing_before(*given, **more):
+        if late:
+            (work / late.pop()).write_bytes(b"late")
+        rmdir(*given, **more)
+
+    monkeypatch.setattr(os, "rmdir", writing_before)
+    durable.remove(work)
+    assert (late, os.listdir(tmp_path)) == ([], [])
+
+
 def test_what_was_begun_is_not_looked_for_behind_links(elsewhere):
     durable.remove_partials(Path("r"))
 
