@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpca.report.coasts import coasts
 from dpca.report.findings import DrawnAxis, FeatureRanges, Quality, Scree, Solution
-from dpca.report.maps import Component, Picture, Whole
+from dpca.report.maps import Component, Picture, Sliced
 from dpca.report.marks import (
     COLORS,
     DASHES,
@@ -242,7 +242,7 @@ def of_component(
     return Figure(name, "component as a map", rows, 280, width_of(rows[0]), about=about, volume=volume)
 
 
-def volume_of(whole: Whole, views: Sequence[Picture], axes_of: Sequence[DrawnAxis]) -> Volume:
+def volume_of(whole: Sliced, views: Sequence[Picture], axes_of: Sequence[DrawnAxis]) -> Volume:
     """The slices that panels of three views may show."""
     across, axes = list[Slices](), sorted({axis for view in views for axis in view.axes})
     for number, view in enumerate(views):

@@ -86,7 +86,7 @@ class Picture:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class Sliced:
     """The three axes that the pictures of a component are slices of, with fewer values than these have."""
 
     values: NDArray[Any]
@@ -98,7 +98,7 @@ class Whole:
     entries: tuple[NDArray[np.intp], ...]
     """The index that stands for each slice of an axis: the cut of the pictures, or the middle of its features."""
     names: tuple[tuple[str, ...], ...]
-    """What slices are called."""
+    """Titles of slices."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Component:
     """The features with the largest absolute loadings."""
     pictures: tuple[Picture, ...]
     """The pictures of the views: cut where the largest loading is."""
-    whole: Whole | None = None
-    """What the pictures are slices of, where the reader moves in it."""
+    whole: Sliced | None = None
+    """Values that the pictures are slices of, where the reader moves through more of them."""
 
 
 def places_of(of: Labelled, dims: Sequence[str | None], pixels: int = PIXELS) -> tuple[tuple[int, ...], Places] | None:
@@ -384,7 +384,7 @@ def _cut_at(picture: Picture, index: tuple[int, ...], of: Labelled, dims: Sequen
 
 
 def whole_of(shown: Sequence[Picture], features: tuple[int, ...], most: int) -> Picture | None:
-    """What three pictures are slices of, in at most so many values; None of other pictures."""
+    """The three axes that three pictures are slices of, in at most so many values; None of other pictures."""
     axes = tuple(sorted({axis for picture in shown for axis in picture.axes}))
     if len(shown) != 3 or len(axes) != 3 or most < 1:
         return None
@@ -398,7 +398,7 @@ def whole_of(shown: Sequence[Picture], features: tuple[int, ...], most: int) -> 
 
 def _whole(
     picture: Picture, values: NDArray[Any], features: tuple[int, ...], of: Labelled, dims: Sequence[str]
-) -> Whole:
+) -> Sliced:
     at, entries, names = list[int](), list[NDArray[np.intp]](), list[tuple[str, ...]]()
     for axis, step, count in zip(picture.axes, picture.step, picture.shape, strict=True):
         cut, length = picture.crossed[axis], features[axis]
@@ -408,7 +408,7 @@ def _whole(
         at.append(cut // step)
         entries.append(stand)
         names.append(tuple(f"{dims[axis]} {called[index]}" for index in stand))
-    return Whole(values, picture.step, tuple(at), tuple(entries), tuple(names))
+    return Sliced(values, picture.step, tuple(at), tuple(entries), tuple(names))
 
 
 def _named(of: Labelled, dims: list[str], best: list[tuple[float, tuple[int, ...]]]) -> tuple[Extreme, ...]:

@@ -253,7 +253,7 @@ class Volume:
     values: F64
     """(slices across the first axis, across the second, across the third); NaN where there is no value."""
     across: tuple[Slices, ...]
-    """Of the first three panels of the figure: the first is across the first axis, and so on."""
+    """For each of the first three panels of the figure: the first is across the first axis, and so on."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Figure:
     about: str = ""
     """For those who can't see it."""
     volume: Volume | None = None
-    """What its panels are slices of, where the reader may move through more of them."""
+    """Values that its panels are slices of, where the reader may move through more of them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -402,8 +402,8 @@ def _drawn(
     return shown, f"{words} {_of_sliders(scrolled, len(drawn))}".strip()
 
 
-def _of_sliders(scrolled: list[maps.Whole], count: int) -> str:
-    """What sliders do, if there are some."""
+def _of_sliders(scrolled: list[maps.Sliced], count: int) -> str:
+    """A sentence about sliders, if there are some."""
     if not scrolled:
         return ""
     coarse = (
