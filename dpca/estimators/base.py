@@ -12,7 +12,6 @@ import pickle
 import shutil
 import tempfile
 import uuid
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.estimators.annotated import Annotated, matrix_in
 from dpca.estimators.arguments import check, refuse_those_of_peers
+from dpca.estimators.warned import warn
 from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
 from dpca.genotypes.variants import Variants
@@ -515,7 +515,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             with _of_part(name):
                 weights, axis = self._weights_of(source, called, known), source.layout.axis_of(self._samples)
                 if (sentence := dates_elsewhere(source, self._samples)) is not None:
-                    warnings.warn(sentence, UserWarning, stacklevel=5)
+                    warn(sentence)
                 groups.append(FeatureGroup(dated(source, axis), axis, name, weights))
         check_same_samples(groups)
         return tuple(groups)
@@ -628,7 +628,7 @@ def say_of_new_samples(missing: Absent, rule: Missing) -> None:
     """Warn of new samples without any value; and of values that were filled, where the rule of the fit does not say it."""
     filled = missing.on_replaced_values() if rule in ("drop", "land") else []
     for sentence in (*missing.on_samples_without_values(), *filled):
-        warnings.warn(sentence, UserWarning, stacklevel=4)
+        warn(sentence)
 
 
 def memory_bytes(given: Any) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from dpca.derived.regressors import Design, Within, columns_behind, levels_behin
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.annotated import Annotated, check_plain, is_annotated
 from dpca.estimators.base import Streaming, in_python, say_of_new_samples
+from dpca.estimators.warned import warn
 from dpca.execution.clusters import on_client
 from dpca.execution.stage import Executor, Runner
 from dpca.methods.applying import ScoredSamples
@@ -632,9 +632,9 @@ class PCA(Streaming):
             self._adopt(self._recorded(job, found, executor, seconds, peak, config), in_memory)
         caveats = (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(job), *without_values(job, found))
         for sentence in caveats:
-            warnings.warn(sentence, UserWarning, stacklevel=4)
+            warn(sentence)
         if (unmet := not_converged(found.certificate)) is not None:
-            warnings.warn(unmet, ConvergenceWarning, stacklevel=4)
+            warn(unmet, ConvergenceWarning)
         self._keep_labels(X)
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from dpca.analyses.rotation import arrays_of, n_rotated, rotation_of
 from dpca.config.rotation import Rotation as Keys
 from dpca.errors import ConfigError
 from dpca.estimators.opened import Made, Opened
+from dpca.estimators.warned import warn
 from dpca.numerics.certificate import caveats_of_rotation
 from dpca.numerics.fourth_moments import held_to_solve
 from dpca.numerics.rotation import OBLIQUE, RotationResult
@@ -131,7 +131,7 @@ def rotated(analysis: Analysed, keys: dict[str, Any]) -> Rotated:
     made = analysis._made[0]
     rotation, certificate = rotation_of(made.answer, [made.of(part) for part in analysis._opened.kept.parts], asked)
     for sentence in caveats_of_rotation(certificate):
-        warnings.warn(sentence, UserWarning, stacklevel=3)
+        warn(sentence)
     return Rotated(analysis, rotation, certificate)
 
 

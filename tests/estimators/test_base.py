@@ -219,3 +219,13 @@ def test_scores_that_float32_can_not_hold_stay_double():
     scores = PCA(2).fit_transform(x)
     assert scores.dtype == (np.float64 if np.abs(scores).max() > np.finfo(np.float32).max else np.float32)
     assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize(("kind", "method"), [(PCA, "transform"), (PCA, "score_samples"), (KernelPCA, "transform")])
+def test_a_warning_names_the_line_that_called_dpca(kind, method):
+    x = np.random.default_rng(0).normal(size=(8, 20))
+    fit = kind(2, missing="drop").fit(x)
+    x[0, 1] = np.nan
+    with pytest.warns(UserWarning, match="1 missing value of 1 new sample") as found:
+        getattr(fit, method)(x)
+    assert [one.filename for one in found] == [__file__]
