@@ -19,9 +19,9 @@ demo: $(VENV)/.report
 test: $(READY) lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
 
-## crossings: the table of every kind of input and every command, as text (two minutes)
+## crossings: the table of every kind of input and every command, as text, where a warning is an error (two minutes)
 crossings: $(READY) $(VENV)/.report
-	$(BIN)/python -m tests.crossings
+	$(BIN)/python -W error -m tests.crossings
 
 ## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
 long: $(READY)

@@ -19,6 +19,11 @@ settings.load_profile(os.environ.get("DPCA_PROPERTIES", "same"))
 SHARED = Path(os.environ.get("DPCA_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def pytest_configure(config):
+    """Processes that tests start, too, take a warning of a library for an error."""
+    os.environ.setdefault("PYTHONWARNINGS", "error")
+
+
 def pytest_collection_modifyitems(config, items):
     """Do not run tests of scikit-learn that do not apply, or that differ by the name of a solver alone."""
 

@@ -327,7 +327,7 @@ def _of_cftime(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str]
 def _unwarned() -> Iterator[None]:
     """Without cftime's warnings of years before 1, which CF does not know in some calendars."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.filterwarnings("ignore", ".*not supported by CF")
         yield
 
 
