@@ -8,7 +8,7 @@ EXAMPLES ?= 80
 # Byte code is kept whatever the shell says: each of the hundreds of processes that tests start would compile dpca anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test crossings long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes mutants faults hostile same-bits clean
+.PHONY: demo test crossings formats long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes mutants faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -22,6 +22,10 @@ test: $(READY) lint
 ## crossings: the table of every kind of input and every command, as text, where a warning is an error (two minutes)
 crossings: $(READY) $(VENV)/.report
 	$(BIN)/python -W error -m tests.crossings
+
+## formats: results, models and unfinished runs as earlier versions wrote them, for the tests: tests/formats/made.tar.xz (five minutes)
+formats: $(READY)
+	$(BIN)/python -m tests.formats.make
 
 ## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
 long: $(READY)

@@ -17,7 +17,7 @@ from dpca.commands.run import Finished
 from dpca.commands.run import run as carry_out
 from dpca.config.inputs import Input
 from dpca.config.loading import Loaded, is_config, load_inputs, load_values
-from dpca.config.schema import AUTO, Config
+from dpca.config.schema import Config
 from dpca.errors import ConfigError, InputError
 from dpca.execution.progress import Display
 from dpca.execution.stage import Executor
@@ -141,8 +141,6 @@ def _config_of(result: Result, data: tuple[str, ...]) -> dict[str, Any]:
     """
     config: dict[str, Any] = {name: section for name, section in result.manifest["config"].items() if name != "compute"}
     n_components = result.manifest["asked"]["model"]["n_components"]
-    if n_components is None and result.n_components < min(result.n_samples, result.n_features):
-        n_components = AUTO  # what null meant in an earlier version
     config["model"] = {**config["model"], "n_components": n_components}
     inputs = config["input"] if isinstance(config["input"], list) else [config["input"]]
     inputs = [{**one, "storage_options": {}} for one in inputs]  # they were not recorded

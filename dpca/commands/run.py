@@ -15,7 +15,7 @@ from dpca.commands.foresight import foreseen
 from dpca.commands.prepare import inputs_of, place_of, prepared
 from dpca.commands.reporting import write_beside
 from dpca.config.loading import Loaded
-from dpca.config.schema import OF_KERNELS, OF_PASSES, Config
+from dpca.config.schema import OF_KERNELS, OF_PASSES, OF_PLACE, Config
 from dpca.errors import (
     AssumptionError,
     ConfigError,
@@ -540,14 +540,11 @@ def resumes_after_requeue(place: Path, overwrite: bool) -> bool:
 
 
 def _relevant(config: Config, extends: Extension | None = None) -> dict[str, Any]:
-    """The settings that decide the result: not where it is computed, nor where data are read and written.
-
-    The fingerprint tells which data they are, which of their axes holds the samples, and which samples were chosen.
-    """
+    """The settings that decide the result: not where it is computed, nor where data are read and written."""
     resolved: dict[str, Any] = without_secrets(config.model_dump())
     del resolved["compute"]
     for one in [resolved["input"]] if isinstance(resolved["input"], dict) else resolved["input"]:
-        for name in ("uri", "array", "samples_axis", "samples", "gaps", "library", "storage_options", "read_seconds"):
+        for name in OF_PLACE:
             del one[name]
     output = resolved["output"]
     resolved["output"] = {name: output[name] for name in ("components", "gram")}

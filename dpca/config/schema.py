@@ -484,6 +484,9 @@ def schema() -> dict[str, Any]:
 OF_LISTS = ("name", "weights", "mask")
 """Keys of an input that are for the inputs of a list: what one input has of these stands under preprocess."""
 
+OF_PLACE = ("uri", "array", "samples_axis", "samples", "gaps", "library", "storage_options", "read_seconds")
+"""Keys of an input that say where data are and how they are read; its fingerprint tells which they are, and which samples were chosen."""
+
 OF_PASSES = ("block_krylov.max_passes", "block_krylov.tolerance", "block_krylov.restart")
 """Keys of the model that say when an iteration ends: a run may go on with others."""
 OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "alpha", "labels")

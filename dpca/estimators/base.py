@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpca.config.given import ARRAY, config_of
-from dpca.config.schema import Config, Filters, Preprocess
+from dpca.config.schema import Config, Filters
 from dpca.config.schema import ModelSection as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.estimators.annotated import Annotated, matrix_in
@@ -299,11 +299,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @staticmethod
     def _parameters_of(result: Result, names: Sequence[str]) -> dict[str, Any]:
-        """Parameters of an estimator that would give this result; an earlier version's config has fewer keys."""
+        """Parameters of an estimator that would give this result."""
         config = result.manifest["config"]
-        defaults = {**ModelKeys().model_dump(), **Preprocess().model_dump()}
         keys = {
-            **defaults,
+            **ModelKeys().model_dump(),
             **config["model"],
             **config["preprocess"],
             "samples_axis": result.asked_input["samples_axis"],

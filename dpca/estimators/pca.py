@@ -724,11 +724,11 @@ class PCA(Streaming):
         """
         result = cls._loaded(path)
         estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten", "block_scaling")))
-        if (weights := result.manifest["config"]["preprocess"].get("sample_weights")) is not None:
+        if (weights := result.manifest["config"]["preprocess"]["sample_weights"]) is not None:
             estimator.sample_weight_kind = weights["kind"]
-        settings = result.manifest["config"]["model"].get("block_krylov")
-        estimator.block_krylov = None if settings in (None, BlockKrylov().model_dump()) else settings
-        estimator.rotation = result.manifest["config"]["model"].get("rotation")
+        model = result.manifest["config"]["model"]
+        estimator.block_krylov = None if model["block_krylov"] == BlockKrylov().model_dump() else model["block_krylov"]
+        estimator.rotation = model["rotation"]
         if any(one.has_inner_product for one in result.each):
             estimator.inner_product = NOT_KEPT  # so that another fit of it is no fit without one
         if (regressed := asked_of(result)) is not None:

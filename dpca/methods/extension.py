@@ -71,12 +71,12 @@ class Extension:
             str(PREPROCESS.filters): (rules.min_variance > 0 or rules.max_missing < 1) and of_all,
             f"{result.filled_values:,} missing values": result.filled_values > 0
             and "which were replaced by the means of the old samples",
-            str(PREPROCESS.regress_out): preprocess.get("regress_out") is not None
+            str(PREPROCESS.regress_out): preprocess["regress_out"] is not None
             and "whose fit is to the old samples, as are its coefficients",
-            str(PREPROCESS.sample_weights): preprocess.get("sample_weights") is not None
+            str(PREPROCESS.sample_weights): preprocess["sample_weights"] is not None
             and "and there are none of the new samples",
-            str(MODEL.labels): config["model"].get("labels") is not None and "and there are none of the new samples",
-            str(MODEL.effective_samples): config["model"].get("effective_samples") is not None
+            str(MODEL.labels): config["model"]["labels"] is not None and "and there are none of the new samples",
+            str(MODEL.effective_samples): config["model"]["effective_samples"] is not None
             and "a number for the old samples",
             "groups of features for validation": f"{MATRIX}_{FOLDS}" in result.arrays and "which are not extended",
             str(INPUT.samples): any(one.get("samples") is not None for one in inputs)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.schema import Config, Preprocess
+from dpca.config.schema import Config
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of, fields_of
 from dpca.numerics.panels import Rules
@@ -60,7 +60,7 @@ class RecordedSource(Source):
             np.dtype(recorded["dtype"]),
             (1,) * len(names),
             dims=names,
-            n_stored=recorded.get("n_stored"),
+            n_stored=recorded["n_stored"],
         )
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
@@ -97,7 +97,7 @@ def check_same(result: Result, config: Config) -> None:
             "Run without --from-gram: all kernels of a config share one read.",
             key="input",
         )
-    asked, plain = config.model_dump(), Preprocess().model_dump()  # an earlier version had fewer keys
+    asked = config.model_dump()
     for part, names in (
         (
             "input",
@@ -113,7 +113,7 @@ def check_same(result: Result, config: Config) -> None:
         ("model", ("ddof",) if Rules.of(asked["preprocess"], 0, center=True).by_variance else ()),
     ):
         changes = differences(
-            {name: before[part].get(name, plain.get(name)) for name in names},
+            {name: before[part][name] for name in names},
             {name: asked[part][name] for name in names},
             part,
         )

@@ -200,7 +200,7 @@ def _is_missing(value: Any) -> bool:
 
 def asked_of(fit: Result) -> RegressOut | None:
     """Regression that a fit subtracts beside means, as its configuration says; None for nothing."""
-    asked = fit.manifest["config"]["preprocess"].get("regress_out")
+    asked = fit.manifest["config"]["preprocess"]["regress_out"]
     return None if asked is None else RegressOut.model_validate(asked)
 
 

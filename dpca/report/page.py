@@ -60,7 +60,7 @@ def document(
         "about": _about(result, sample_axis, shown),
         "answer": _answer(scree, shown, of),
         "verdict": _verdict(result, shown),
-        "notes": manifest["notes"],
+        "notes": result.notes,
         "sweep": _sweep(result, answers) if "cases" in result.certificate else None,
         "of": of,
         "scree": [
@@ -150,7 +150,7 @@ def _about(result: Result, samples: findings.DrawnAxis, shown: findings.Solution
         first, last = samples.dates(np.array([samples.first, samples.last]))
         size += f", {first} to {last}"
     manifest = result.manifest
-    made = f", {manifest['made'][:10]}" if "made" in manifest else ""
+    made = f", {manifest['made'][:10]}" if manifest["made"] else ""
     version = manifest["environment"]["libraries"].get("dpca", "")
     return f"{known + '. ' if known else ''}{size}. dpca {version}{made}."
 
@@ -183,11 +183,11 @@ def _verdict(result: Result, shown: findings.Solution) -> str:
         if "cases" not in certificate
         else certificate["verdict"]
     ]
-    peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]
-    words.append(
-        f"{result.reads}, {manifest['seconds']['total']:.1f} s, {describe_memory(peak)} of memory at most "
-        f"({describe_memory(next(iter(planned.values())))} were planned)"
-    )
+    took = f"{result.reads}, {manifest['seconds']['total']:.1f} s"
+    if (memory := manifest["memory"]) is not None:
+        peak, planned = memory["peak_bytes_of_this_process"], next(iter(memory["planned_bytes"].values()))
+        took += f", {describe_memory(peak)} of memory at most ({describe_memory(planned)} were planned)"
+    words.append(took)
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
 
@@ -285,8 +285,9 @@ def _rows(result: Result, shown: findings.Solution, scree: findings.Scree) -> li
             f"{100 * scree.ratio[number]:.2f} %",
             f"{100 * cumulative[number]:.2f} %",
             f"{deviations[number]:.4g}",
-            f"{component['digits']:.1f}",
-            f"{100 * component['sampling_error']:.1f} %" + ("" if component["distinct"] else ", overlaps the next"),
+            "-" if component["digits"] is None else f"{component['digits']:.1f}",
+            f"{100 * component['sampling_error']:.1f} %"
+            + (", overlaps the next" if component["distinct"] is False else ""),
         ]
         for number, component in enumerate(shown.document["components"][: 2 * findings.SHOWN_COMPONENTS])
     ]
@@ -466,7 +467,7 @@ def _quality(result: Result, facts: findings.Quality) -> dict[str, Any]:
 
 def _time(manifest: dict[str, Any]) -> list[list[str]]:
     """For each stage: seconds, forecast, mean seconds of its tasks in reading and in computing, and the larger of the two."""
-    forecast, tasks, rows = manifest.get("forecast_seconds") or {}, manifest.get("task_seconds", {}), []
+    forecast, tasks, rows = manifest["forecast_seconds"] or {}, manifest["task_seconds"], []
     for name, seconds in manifest["seconds"].items():
         cells = [f"{forecast[name]:.2f}"] if name in forecast else ["-"]
         if name in tasks:

@@ -116,11 +116,12 @@ def link_to(identifier: str) -> Markup:
 
 def memory_of(manifest: dict[str, Any]) -> list[list[str]]:
     """Planned and measured memory, for each stage of this process and for each process."""
-    memory = manifest["memory"]
-    peaks = memory.get("peak_bytes_of_stages", {})
+    if (memory := manifest["memory"]) is None:
+        return []
+    peaks = memory["peak_bytes_of_stages"]
     rows = [
         [name, describe_memory(planned), describe_memory(peaks[name]) if name in peaks else "-", ""]
-        for name, planned in memory.get("planned_bytes_of_stages", {}).items()
+        for name, planned in memory["planned_bytes_of_stages"].items()
     ]
     for number, (name, planned) in enumerate(memory["planned_bytes"].items()):
         peak = describe_memory(memory["peak_bytes_of_this_process"]) if not number else "-"

@@ -9,8 +9,8 @@ from typing import Any
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Coordinate
-from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, kind_at, manifest_at, mapping
-from dpca.store.stored import RESTORE, Arrays, Stored
+from dpca.store.directory import ARRAYS, DERIVED, certificate_at, kind_at, manifest_at
+from dpca.store.stored import Arrays, Stored
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,7 @@ def open_derived(path: str | Path) -> DerivedResult:
         raise InputError(
             f"{place}: is a result of dpca run, and has no derived analyses", "Make some with dpca derive."
         )
-    manifest, certificate = manifest_at(place, DERIVED), mapping(place / CERTIFICATE)
-    if "analyses" not in certificate:
-        raise InputError(f"{place}: its {CERTIFICATE} is gone or damaged", RESTORE)
+    manifest, certificate = manifest_at(place, DERIVED), certificate_at(place, str(place), DERIVED)
     arrays = Arrays(str(place.absolute() / ARRAYS), str(place), manifest["arrays"])
     _ = arrays.group  # an error in opening it is raised now
     return DerivedResult(place, manifest, certificate, arrays)

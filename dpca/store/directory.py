@@ -15,12 +15,13 @@ import psutil
 
 from dpca.errors import InputError, LedgerError, OutputExistsError, writing
 from dpca.settings import OUTPUT, RESUME, Setting
+from dpca.store.earlier import IN_ALL, manifest_of_run
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import RESTORE
 from dpca.store.unfinished import RUN, Begun
 from dpca.system import durable, regular
 
-READABLE = (1, FORMAT_VERSION)
+READABLE = (1, 2)
 """Versions of results that can be read. Version 1 keeps no inventory of the arrays."""
 ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "result.zarr",
@@ -32,6 +33,9 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
 REPORT, TRAINING = "report.html", "training.zarr"
 RUN_KIND, DERIVED = "run", "derived"
 """Kinds of manifests: of a run, or of analyses derived from one."""
+LATER = "Read it with the version of dpca that its manifest.json names."
+READABLE_CERTIFICATES = {RUN_KIND: (1, 2, 3), DERIVED: (1,)}
+"""Versions of certificates that can be read, by the kind of the manifest."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
 OF_LAST_PASS = ("components*", "weighted_components*", "rotated_*", "left_vectors*")
 """Names of arrays that a run which goes on computes again."""
@@ -186,12 +190,13 @@ class ResultDirectory:
         """Names of the files that dpca did not write, if nothing shows that the directory is one of its own."""
         present = set(os.listdir(self.path)) if self.path.exists() else set()
         ledger = set(os.listdir(self.ledger)) if self.ledger.is_dir() else set()
-        known = {BEGUN, COMMIT, BATCH, "scratch"}
+        known = {BEGUN, COMMIT, BATCH, "scratch", *((PARTS, ARRAYS) if BEGUN in ledger else ())}  # which lay there once
         strange = [name for name in ledger - known if not (name.startswith(".") or RUN.fullmatch(name))]
         if strange:
             return [f"{LEDGER}/{name}" for name in sorted(strange)]
         manifest, status = mapping(self.path / MANIFEST), mapping(self.path / STATUS)
-        if ledger or ("run" in manifest and "format_version" in manifest) or ("state" in status and "pid" in status):
+        own = "format_version" in manifest and ("run" in manifest or set(manifest) >= IN_ALL)
+        if ledger or own or ("state" in status and "pid" in status):
             return []
         return sorted(name for name in present if not name.startswith(".") and name != LEDGER)
 
@@ -337,7 +342,7 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
     if manifest.get("format_version", FORMAT_VERSION) not in READABLE:
         raise InputError(
             f"{place}: has format_version {manifest['format_version']}, but this dpca reads up to {FORMAT_VERSION}",
-            "Read it with the version of dpca that its manifest.json names.",
+            LATER,
         )
     if manifest.get("kind", RUN_KIND) != kind and "kind" in manifest:
         sources = ", ".join(map(str, manifest.get("from", {}).values()))
@@ -345,10 +350,32 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
             f"{place}: holds analyses derived from {sources}, and is no result of dpca run",
             f"Name {sources.replace(', ', ' or ')}. dpca report shows what was derived; xarray.open_zarr({str(place / ARRAYS)!r}, group=NAME) opens an analysis.",
         )
-    needed = {"run", "config", "input", "asked", "fingerprint"} if kind == RUN_KIND else {"run", "arrays", "from"}
-    if not {"format_version", *needed} <= set(manifest):
-        raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE)
-    return manifest
+    try:
+        if not set(manifest) >= (IN_ALL if kind == RUN_KIND else {"format_version", "run", "arrays", "from"}):
+            raise KeyError
+        return manifest_of_run(manifest) if kind == RUN_KIND else manifest
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError):
+        raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE) from None
+
+
+def certificate_at(place: Path, name: str, kind: str = RUN_KIND) -> dict[str, Any]:
+    """The certificate of a result, of any version.
+
+    Parameters
+    ----------
+    name : of the result, in errors
+    kind : that of its manifest
+    """
+    found = mapping(place / CERTIFICATE)
+    readable, needed = READABLE_CERTIFICATES[kind], "verdict" if kind == RUN_KIND else "analyses"
+    if not {"format_version", needed} <= set(found):
+        raise InputError(f"{name}: its {CERTIFICATE} is gone or damaged", RESTORE)
+    if found["format_version"] not in readable:
+        raise InputError(
+            f"{name}: its {CERTIFICATE} has format_version {found['format_version']}, but this dpca reads up to {readable[-1]}",
+            LATER,
+        )
+    return found
 
 
 def check_replaces_no_part(file: Path) -> None:

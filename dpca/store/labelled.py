@@ -255,7 +255,7 @@ def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_corre
         )
     n, rules = result.n_samples, result.rules
     same_ddof = np.sqrt((n - rules.ddof) / (n - rules.ddof_of_features))
-    weighted = result.manifest["config"]["preprocess"].get("sample_weights") is not None
+    weighted = result.manifest["config"]["preprocess"]["sample_weights"] is not None
     if as_correlation and same_ddof != 1 and weighted:
         raise ConfigError(
             f"as_correlation of weighted samples needs one ddof, but it is {rules.ddof}, and {rules.ddof_of_features} for the scale",

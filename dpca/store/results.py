@@ -33,7 +33,8 @@ from dpca.store.arrays import (
     Dims,
     of_group,
 )
-from dpca.store.directory import ARRAYS, CERTIFICATE, ResultDirectory, manifest_at, mapping, run_at, write_documents
+from dpca.store.directory import ARRAYS, ResultDirectory, certificate_at, manifest_at, run_at, write_documents
+from dpca.store.earlier import certificate_of_run
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
 from dpca.store.outputs import FORMAT_VERSION, Outputs
@@ -127,19 +128,21 @@ class Result:
 
     @property
     def filled_values(self) -> int:
-        """Missing values that were replaced; of a result that does not say so, all, also in features that were left out."""
-        counts = self.manifest["counts"]
-        return int(counts.get("filled_values", counts["missing_values"]))
+        """Missing values that were replaced."""
+        return int(self.manifest["counts"]["filled_values"])
 
     @property
     def certificate(self) -> dict[str, Any]:
         """The certificate: what was measured about the result."""
-        certificate = self._certificate
-        if certificate is None:
-            certificate = mapping(self.place / CERTIFICATE)
-        if "verdict" not in certificate:
-            raise InputError(f"{self.name}: its {CERTIFICATE} is gone or damaged", RESTORE)
-        return certificate
+        if self._certificate is not None:
+            return self._certificate
+        return certificate_of_run(certificate_at(self.place, self.name), self.manifest)
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for the user about it, in sentences."""
+        caveat = self.certificate.get("caveat")
+        return [*self.manifest["notes"], *([caveat] if caveat else [])]
 
     @property
     def run(self) -> str:
@@ -178,7 +181,7 @@ class Result:
     @property
     def long_name(self) -> str:
         """Name of the values of the only group, in words; empty where that is not known, and in results of earlier versions."""
-        return str(self.input.get("long_name", ""))
+        return str(self.input["long_name"])
 
     @property
     def unit_of_scores(self) -> str | None:

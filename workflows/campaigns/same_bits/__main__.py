@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import io
 import shutil
-import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,27 +15,13 @@ from workflows.campaigns import same_bits
 from workflows.campaigns.same_bits import cases, derived
 from workflows.campaigns.same_bits.comparing import compare
 from workflows.campaigns.same_bits.data import prepare
-from workflows.campaigns.same_bits.places import Failed, Place, check
+from workflows.campaigns.same_bits.places import ROOT, Failed, Place, check, code_of
 
-ROOT = Path(__file__).parents[3]
 SIDES = ("base", "here")
 """Folders of the code of the other commit and of this one, and of what each made."""
 SHOWN = 4
 """Differences of a case that are printed."""
 CASES = cases.CASES | derived.CASES
-
-
-def code_of(commit: str, place: Path) -> None:
-    """Put the package of a commit somewhere."""
-    done = subprocess.run(["git", "archive", commit, "dpca"], cwd=ROOT, capture_output=True)
-    if done.returncode:
-        raise SystemExit(f"git archive {commit} dpca: {done.stderr.decode(errors='replace').strip()}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(place, filter="data")
-    for name in ("dpca", "gram-pca"):  # the distribution was called dpca once, and asks for its own version
-        about = place / f"{name.replace('-', '_')}-0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
 
 
 def code_here(place: Path) -> None:

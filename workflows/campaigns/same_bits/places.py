@@ -1,18 +1,21 @@
-"""The folder of a case, the processes of one code in it, and what is checked of them."""
+"""The code of a commit, the folder of a case, the processes of one code in it, and what is checked of them."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[3]
 DATA = "../../data"
 """As cases see them."""
 HANGING_SECONDS = 180.0
@@ -22,6 +25,19 @@ SAID = 1000
 
 class Failed(Exception):
     """A case that did not come to an end, or is not what it is for."""
+
+
+def code_of(commit: str, place: Path) -> None:
+    """Put the package of a commit somewhere."""
+    done = subprocess.run(["git", "archive", commit, "dpca"], cwd=ROOT, capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"git archive {commit} dpca: {done.stderr.decode(errors='replace').strip()}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(place, filter="data")
+    for name in ("dpca", "gram-pca"):  # the distribution was called dpca once, and asks for its own version
+        about = place / f"{name.replace('-', '_')}-0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
 
 
 @dataclass(frozen=True)
