@@ -14,6 +14,7 @@ from dpca.commands.apply import Placement, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.directory import ResultDirectory
+from dpca.system.scratch import ScratchFolder
 from tests.stores import contents
 from workflows.campaigns.crashes import FLUSHES, unflushed, watched, without
 
@@ -164,6 +165,19 @@ def test_power_lost_while_samples_are_transformed(config):
             with unflushed():
                 transform_into_t()
             assert contents("out") == whole
+
+
+def test_a_scratch_that_was_made_is_gone_after_a_loss_of_power_or_is_known_as_its_own():
+    """Its run, which goes on, would refuse what it can't tell from the folder of another."""
+    Path("out").mkdir()
+    scratch = ScratchFolder.of("out", "a" * 32, "r")
+    with watched("out") as power:
+        scratch.make()
+    for seed in range(20):
+        power.restart(power.left(power.moments[-1], seed))
+        with unflushed():
+            scratch.make()
+        assert scratch.is_own
 
 
 @pytest.mark.parametrize("flush", FLUSHES)

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from dpca.store.results import Result
 from dpca.store.stored import Arrays
 from dpca.store.unfinished import Begun
 from dpca.system import durable
+from dpca.system.scratch import ScratchFolder
 
 SETTLED = Settled((SettledInput(make_plan((3, 4), 8, (3, 4)), "columns", None),), (), (), 1)
 
@@ -47,9 +49,10 @@ def test_a_result_appears_with_its_manifest(directory):
 
 
 def test_a_ledger_is_kept_where_asked_and_is_no_unfinished_run(directory):
-    built(directory, "new")
+    run = built(directory, "new")
+    assert directory.kept() is None
     directory.publish(keep_ledger=True)
-    assert directory.ledger.exists()
+    assert directory.kept().run == run
     assert directory.unfinished() is None
 
 
@@ -60,11 +63,13 @@ def test_a_result_is_not_replaced_unless_asked(directory):
         directory.check_free(False)
     assert "--overwrite" in caught.value.remedy
     directory.check_free(True)
+    (directory.path / "report.html").write_text("of the old one")
     built(directory, "new")
     assert arrays(directory) == "old"  # until the new one is whole
     assert (directory.path / "manifest.json").exists()
     directory.publish()
     assert arrays(directory) == "new"
+    assert not (directory.path / "report.html").exists()
 
 
 def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
@@ -76,6 +81,49 @@ def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
     assert settled_of(directory.unfinished(), directory) == SETTLED
     directory.begin(Begun.now({}, {}, SETTLED.as_json()))
     assert not directory.staged_arrays(run).exists()
+
+
+def test_a_run_that_is_discarded_takes_its_copy_of_the_input_with_it(directory, tmp_path):
+    scratch = ScratchFolder.of(tmp_path / "fast", "a" * 32, directory.path)
+    scratch.make()
+    directory.begin(replace(Begun.now({}, {}, SETTLED.as_json()), run="a" * 32, scratch=str(scratch.path)))
+    directory.begin(Begun.now({}, {}, SETTLED.as_json()))
+    assert not scratch.path.exists()
+
+
+def test_a_result_is_not_declared_any_more_where_its_run_goes_on_with_another_config(directory):
+    built(directory, "old")
+    begun = directory.unfinished()
+    assert directory.committed(begun) is not None
+    directory.change(replace(begun, config={"n": 2}))
+    assert directory.committed(directory.unfinished()) is None
+
+
+def test_what_another_run_declared_is_not_published(directory):
+    built(directory, "old")
+    assert directory.committed(Begun.now({}, {}, SETTLED.as_json())) is None
+
+
+@pytest.mark.parametrize("inside", ["", "word", "word/parts"])
+def test_a_ledger_that_leads_elsewhere_is_refused(directory, tmp_path, inside):
+    place = directory.ledger / inside
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path)
+    with pytest.raises(OutputExistsError, match="is a link, where dpca writes and removes files of its own"):
+        directory.check_no_links()
+
+
+def test_what_killed_workers_had_half_written_is_no_part_of_a_result(directory):
+    begun = Begun.now({}, {}, SETTLED.as_json())
+    directory.begin(begun)
+    staged = directory.staged_arrays(begun.run)
+    (staged / "zarr.json").write_text("new")
+    (staged / ".c.partial").touch()
+    directory.commit({"verdict": "new"}, {"run": begun.run})
+    (directory.path / ".manifest.json.partial").touch()
+    directory.publish()
+    assert os.listdir(directory.path / "result.zarr") == ["zarr.json"]
+    assert sorted(os.listdir(directory.path)) == ["certificate.json", "manifest.json", "result.zarr"]
 
 
 def test_a_failed_run_leaves_the_old_result(directory):

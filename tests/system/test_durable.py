@@ -116,6 +116,17 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one_and_nothing_else():
     assert durable.read_json(Path("out/status.json")) == {"state": "running"}
 
 
+@pytest.mark.parametrize(
+    ("deep", "left"), [(True, ["r/in", "r/in/kept"]), (False, ["r/in", "r/in/.b.partial", "r/in/kept"])]
+)
+def test_what_killed_processes_had_half_written_is_removed(deep, left):
+    Path("r/in").mkdir(parents=True)
+    for name in ("r/.a.partial", "r/in/.b.partial", "r/in/kept"):
+        Path(name).touch()
+    durable.remove_partials(Path("r"), deep)
+    assert sorted(map(str, Path("r").rglob("*"))) == left
+
+
 @pytest.fixture
 def elsewhere():
     """A directory with a file that is nobody's to remove, and a link to it in another one."""

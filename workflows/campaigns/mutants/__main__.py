@@ -106,7 +106,8 @@ def recorded(place: Path, folder: Path, asked: Sequence[str], workers: int) -> l
 
 def chosen(guard: Guard, number: int, tests: Iterable[Test], seconds: float) -> list[Test]:
     """The tests that reach a guard, as many as take so many seconds: those of its room and of the store first, then those of
-    runs that go on, then others, the quick ones before the slow. Tests that lose power come last, and are all there is for a flush."""
+    runs that go on, then others, the quick ones before the slow. Tests that lose power are all there is for a flush, and come last for
+    what else changes the disk."""
     reaching = [test for test in tests if number in test.reached]
     power = sorted((test for test in reaching if test.name.startswith(POWER)), key=lambda test: test.seconds)
     if guard.kind == "flush":
@@ -123,7 +124,7 @@ def chosen(guard: Guard, number: int, tests: Iterable[Test], seconds: float) -> 
         if total > seconds and several:
             break
         several.append(test)
-    return [*several, *power]
+    return [*several, *(power if guard.kind in ("step", "by hand") else ())]
 
 
 def noticed(copy: Forking, guard: Guard, tests: list[Test]) -> str:
