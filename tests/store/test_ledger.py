@@ -1,6 +1,8 @@
 """The ledger: parts that are whole, or known not to be."""
 
+import shutil
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from dpca.execution.executors import Threads
 from dpca.numerics.accumulators import FeatureTally, GramAccumulator
 from dpca.numerics.sketch import COLUMNS
-from dpca.store.ledger import Damaged, Ledger
+from dpca.store.ledger import Damaged, Ledger, Read
 from dpca.system import durable
 from tests.drawn import examples
 from tests.runs import decompose_array
@@ -44,6 +46,45 @@ def test_an_object_array_is_never_unpickled(tmp_path):
     )
     with pytest.raises(Damaged, match=r"is damaged .*allow_pickle"):
         stage.load(0, np.zeros(0))
+
+
+def test_a_part_of_another_run_or_of_another_number_is_not_taken_for_this_one(tmp_path):
+    ours, theirs = (Ledger(tmp_path, run, 1, print).checkpoint("gram") for run in ("ours", "theirs"))
+    ours.keep(0, np.zeros(2))
+    assert ours.whole(0, np.zeros(0))
+    assert not theirs.whole(0, np.zeros(0))
+    shutil.copy(tmp_path / "1-gram" / "0.npz", tmp_path / "1-gram" / "1.npz")
+    assert not ours.whole(1, np.zeros(0))
+
+
+def test_parts_that_are_forgotten_are_gone(tmp_path):
+    stage = Ledger(tmp_path, "run", 1, print).checkpoint("gram")
+    for number in range(3):
+        stage.keep(number, np.zeros(2))
+    stage.forget(1)
+    assert [stage.has(number) for number in range(3)] == [True, False, True]
+    stage.clear()
+    assert stage.n_found(3) == 0
+
+
+def source(name, state):
+    """A source whose data are in a state."""
+    return SimpleNamespace(layout=SimpleNamespace(name=name), state=lambda region: state)
+
+
+def test_a_part_of_data_that_changed_is_forgotten_whatever_state_another_input_has(tmp_path):
+    ledger = Ledger(tmp_path, "run", 1, print)
+    ledger.checkpoint("gram").keep(0, np.zeros(2), [Read.of(source("a", "1"), (slice(0, 2),))])
+    part = tmp_path / "1-gram" / "0.npz"
+    assert ledger.stale([source("a", "1")]) == []
+    assert ledger.stale([source("moved", "1")]) == []
+    assert ledger.stale([source("b", "0"), source("a", "1")]) == []
+    assert ledger.stale([source("a", "2")]) == [part]
+    assert ledger.stale([source("a", "2"), source("b", "1")]) == [part]
+    assert ledger.forget_stale([source("a", "1")])
+    assert part.exists()
+    assert ledger.forget_stale([source("a", "2")])
+    assert not part.exists()
 
 
 @pytest.mark.parametrize("n", [1, 40, 256, 257, 700])
