@@ -8,10 +8,10 @@ import pytest
 import zarr
 
 from dpca.commands.prepare import settled_of
-from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
+from dpca.errors import InputError, LedgerError, OutputExistsError, StorageError, writing
 from dpca.planning.runplan import Settled, SettledInput
 from dpca.slabs import make_plan
-from dpca.store.directory import ResultDirectory
+from dpca.store.directory import ResultDirectory, manifest_at
 from dpca.store.names import names_along
 from dpca.store.results import Result
 from dpca.store.stored import Arrays
@@ -182,6 +182,18 @@ def test_why_a_file_can_not_be_written(tmp_path, path, reason, remedy):
     with pytest.raises(StorageError) as caught, writing(path):
         (tmp_path / path).write_text("x")
     assert str(caught.value) == f"{path}: could not be written: {reason}\n{remedy}"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"format_version": 99}, "has format_version 99, but this dpca reads up to 2"), ({"run": None}, "is damaged")],
+)
+def test_a_manifest_of_a_later_version_or_without_its_run_is_not_read(directory, change, said):
+    needed = {"config": {}, "input": {}, "asked": {}, "fingerprint": {}, "format_version": 2, "run": "a" * 32, **change}
+    directory.path.mkdir()
+    durable.write_json(directory.path / "manifest.json", {key: one for key, one in needed.items() if one is not None})
+    with pytest.raises(InputError, match=said):
+        manifest_at(directory.path)
 
 
 class Stop(Exception):
