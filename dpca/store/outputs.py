@@ -469,6 +469,9 @@ class Outputs:
 
         If the run is resumed after that, `create_array` restores the planned chunks.
         """
+        for name in self._names():
+            if name.endswith(ASIDE):  # left by a process that was killed meanwhile
+                self.remove(name)
         for name in filter(_OF_TILES.fullmatch, self._names()):
             array = self.array(name)
             shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize
