@@ -58,14 +58,20 @@ class Disk:
         path.rmdir()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with everything in it, in any order, if it exists; also while a late task still writes there."""
-        for left in reversed(range(TRIES)):
+        """Remove a directory with everything in it, in any order, if it exists; also while a late task still writes there.
+
+        What takes its place meanwhile stays: another process may have published its result, while this one slept.
+        """
+        number = _number(path)
+        for left in reversed(range(TRIES if number else 0)):
             try:
-                if path.exists():
-                    shutil.rmtree(path)
+                shutil.rmtree(path)
                 return
             except OSError as cause:
-                if not left or cause.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                now = _number(path)
+                if now is None:
+                    return
+                if not left or now != number or cause.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                     raise
 
     def flush_directory(self, path: Path) -> None:
@@ -75,6 +81,14 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _number(path: Path) -> int | None:
+    """The inode of a directory; None if it is gone."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 DISK = Disk()

@@ -166,6 +166,25 @@ def test_a_directory_is_removed_in_which_late_tasks_still_write(tmp_path, monkey
     assert (late, os.listdir(tmp_path)) == ([], [])
 
 
+def test_what_takes_the_place_of_a_directory_while_it_is_removed_stays(tmp_path, monkeypatch):
+    """A process that slept while it removed an old result, and another has published the new one."""
+    work, new, rmdir = tmp_path / "work", tmp_path / "new", os.rmdir
+    for directory in (work, new):
+        directory.mkdir()
+        (directory / directory.name).touch()
+
+    def replaced_before(*given, **more):
+        if new.exists():
+            rmdir(work)
+            new.rename(work)
+        rmdir(*given, **more)
+
+    monkeypatch.setattr(os, "rmdir", replaced_before)
+    with pytest.raises(OSError, match="not empty"):
+        durable.remove(work)
+    assert os.listdir(work) == ["new"]
+
+
 def test_what_was_begun_is_not_looked_for_behind_links(elsewhere):
     durable.remove_partials(Path("r"))
 
