@@ -54,9 +54,13 @@ INSTALL = re.search(r"^```sh\n(.*pip install.*)\n```$", (ROOT / "README.md").rea
 """The line of the README that installs dpca."""
 
 
+OF_TESTS = ("PYTHONPATH", "PYTHONWARNINGS", "VIRTUAL_ENV")
+"""Variables that a reader does not have; pip ends where its own warnings are errors."""
+
+
 def environment(place):
     """What commands find that are run in a clone after the README's line, and nothing of the tests' own installation."""
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    own = {name: value for name, value in os.environ.items() if name not in OF_TESTS}
     return {**own, "PATH": f"{place / '.venv' / 'bin'}:{own['PATH']}"}
 
 
