@@ -112,7 +112,7 @@ def test_scratch_that_fills_up_all_the_same_leaves_neither_result_nor_copy(rows,
     )
     done = small_disk("8m", "later.py")
     assert done.returncode == 1
-    assert "the copy of rows.zarr: could not be written: No space left on device" in done.stderr
+    assert "copy.zarr: could not be written: No space left on device" in done.stderr
     assert os.listdir("kept") == []
     assert os.listdir("r") == ["status.json"]
 

@@ -191,6 +191,7 @@ def test_null_is_all_components_as_in_python_and_auto_is_twenty(capsys):
     assert PCA().fit(x).components_.shape == (30, 50)
     manifest = json.loads(Path("r/manifest.json").read_text())
     manifest["asked"]["model"]["n_components"] = None
+    del manifest["made"]  # which such a version did not write
     Path("r/manifest.json").write_text(json.dumps(manifest))
     assert dpca("extend", "r", "y.npy", "--output", "more") == 0
     assert zarr.open_array("more/result.zarr/components").shape == (20, 50)
