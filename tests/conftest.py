@@ -20,8 +20,11 @@ SHARED = Path(os.environ.get("DPCA_SHARED_DATA", Path(__file__).parents[2] / "sh
 
 
 def pytest_configure(config):
-    """Processes that tests start, too, take a warning of a library for an error."""
-    os.environ.setdefault("PYTHONWARNINGS", "error")
+    """Processes that tests start, too, take a warning of a library for an error.
+
+    All but one, which dpca filters where it arises: another thread may undo that (warnings.catch_warnings is for one thread).
+    """
+    os.environ.setdefault("PYTHONWARNINGS", "error,ignore:Consolidated metadata is currently not part:UserWarning")
 
 
 def pytest_collection_modifyitems(config, items):
