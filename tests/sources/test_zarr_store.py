@@ -21,7 +21,9 @@ KEY, SECRET, REGION = "AKIDNOBODYMAYSEE", "secretthatnobodymaysee", "eu-test-1"
 @pytest.fixture(scope="module")
 def endpoint():
     """Its address; a bucket is in it."""
-    server = pytest.importorskip("moto.server", reason="needs moto, flask and flask-cors").ThreadedMotoServer("127.0.0.1", 0)
+    server = pytest.importorskip("moto.server", reason="needs moto, flask and flask-cors").ThreadedMotoServer(
+        "127.0.0.1", 0
+    )
     server.start()
     yield "http://{}:{}".format(*server.get_host_and_port())
     server.stop()
