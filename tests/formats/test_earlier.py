@@ -297,7 +297,13 @@ OF_VERSIONS = {
 
 
 @of(RESULTS)
-@pytest.mark.parametrize("ask", [transform, *(pytest.param(ask, marks=pytest.mark.long) for ask in ASKED[1:])])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        transform,
+        *(pytest.param(ask, marks=pytest.mark.looks if ask is report else pytest.mark.long) for ask in ASKED[1:]),
+    ],
+)
 def test_commands(given, ask, request, capsys):
     if not Path(f"{given}.yaml").exists() and ask in (kernels, again, replace):
         pytest.skip("it was made by no run of a config")
