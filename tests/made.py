@@ -1,5 +1,6 @@
 """What many tests begin with, such as a result that they only read: made once a process, and copied to each."""
 
+import atexit
 import os
 import pickle
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _PLACE = TemporaryDirectory(prefix="dpca-tests-", ignore_cleanup_errors=True)
+atexit.register(_PLACE.cleanup)  # else its end is a ResourceWarning, which is an error in processes of tests
 _OWNER = os.getpid()
 
 
