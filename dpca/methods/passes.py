@@ -25,7 +25,7 @@ from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.division import WHOLE, Division
 from dpca.numerics.dosages import DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
-from dpca.numerics.inner_products import Roots, wrong_matrices
+from dpca.numerics.inner_products import Roots, least_eigenvalues
 from dpca.numerics.panels import About, Means, Rules
 from dpca.numerics.preprocess import NotExact, NotFinite, is_beyond_float64
 from dpca.numerics.regression import Baseline, Regressed, Regression
@@ -36,6 +36,7 @@ from dpca.numerics.weights import SampleWeights
 from dpca.settings import INPUT, PREPROCESS
 from dpca.slabs import Box, Plan, extent
 from dpca.sources.base import Layout, Reader, Region, Source, describe, size_of, within
+from dpca.sources.inner_products import InnerProduct
 from dpca.sources.lines import Lines
 from dpca.sources.missing import EVERY
 from dpca.sources.weights import FeatureWeights, equal_weights
@@ -113,10 +114,15 @@ class Pass(Work):
 
             yield multiplied
 
+    @property
+    def _inner_product(self) -> InnerProduct | None:
+        """That of the features; None for the usual one."""
+        return None if self.weights is None else self.weights.inner
+
     @contextmanager
     def inner(self) -> Iterator[Callable[[Box], Roots | None]]:
         """A function that returns the factors of the inner product of a box of features; None where it is the usual one."""
-        inner = None if self.weights is None else self.weights.inner
+        inner = self._inner_product
         if inner is None:
             yield lambda _: None
             return
@@ -124,9 +130,10 @@ class Pass(Work):
 
             def roots_of(box: Box) -> Roots:
                 matrices = matrices_of(box)
-                if (wrong := wrong_matrices(matrices)).any():
-                    raise inner.unusable(box, matrices, wrong)
-                return Roots.of(matrices, inner.grid(extent(box)))
+                least = least_eigenvalues(matrices)
+                if not least.all():
+                    raise inner.unusable(box, matrices, least == 0)
+                return Roots.of(matrices, least, inner.grid(extent(box)))
 
             yield roots_of
 
@@ -279,7 +286,7 @@ class Pass(Work):
             and layout.valid_range == EVERY
             and self.regression is None
             and self.factor == 1
-            and (self.weights is None or self.weights.inner is None)
+            and self._inner_product is None
             # A missing value is its feature's mean, which is not 0 in data that are not centred.
             and (self.rules.center or self.rules.missing == "error")
         )
@@ -294,7 +301,7 @@ class Pass(Work):
             and layout.valid_range == EVERY
             and not layout.missing_values
             and self.regression is None
-            and (self.weights is None or self.weights.inner is None)
+            and self._inner_product is None
             and self.sample_weights is None
             and self.reference is None
             and self.n_known == 0

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpca.types import F64
 
@@ -21,22 +20,19 @@ ASYMMETRIC = 1e-10
 """Entries of a matrix may differ from those of its transpose by this share of the geometric mean of their diagonal entries."""
 
 
-def wrong_matrices(matrices: F64) -> NDArray[np.bool_]:
-    """Which of some matrices, (..., k, k), are no inner products, (...): not finite, not symmetric, or not positive definite."""
+def least_eigenvalues(matrices: F64) -> F64:
+    """The smallest eigenvalue of each matrix, (..., k, k), that is scaled to 1 on its diagonal, (...); 0 where it is no inner product.
+
+    That is where it is not finite, not symmetric, or, as far as k roundings tell, not positive definite.
+    """
     k = matrices.shape[-1]
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    wrong: NDArray[np.bool_] = np.asarray(~(np.isfinite(matrices).all(axis=(-2, -1)) & (diagonal > 0).all(axis=-1)))
-    scaled = _scaled(np.where(wrong[..., None, None], np.eye(k), matrices))
-    wrong |= (np.abs(scaled - scaled.swapaxes(-2, -1)) > ASYMMETRIC).any(axis=(-2, -1))
-    wrong |= np.linalg.eigvalsh(scaled)[..., 0] <= k * EPS
-    return wrong
-
-
-def _scaled(matrices: F64) -> F64:
-    """Matrices with rows and columns divided so that the diagonal is 1."""
-    roots = np.sqrt(np.diagonal(matrices, axis1=-2, axis2=-1))
-    found: F64 = matrices / (roots[..., :, None] * roots[..., None, :])
-    return found
+    usable = np.isfinite(matrices).all(axis=(-2, -1)) & (diagonal > 0).all(axis=-1)
+    roots = np.sqrt(np.where(usable[..., None], diagonal, 1.0))
+    scaled = np.where(usable[..., None, None], matrices, np.eye(k)) / (roots[..., :, None] * roots[..., None, :])
+    usable &= (np.abs(scaled - scaled.swapaxes(-2, -1)) <= ASYMMETRIC).all(axis=(-2, -1))
+    least = np.linalg.eigvalsh(scaled)[..., 0]
+    return np.where(usable & (least > k * EPS), least, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +45,15 @@ class Roots:
     """The smallest eigenvalue of each matrix that is scaled to 1 on its diagonal, (b,)."""
 
     @classmethod
-    def of(cls, matrices: F64, grid: Sequence[int]) -> Self:
-        """Those of matrices M, (..., k, k), none of which is wrong, which broadcast to a grid of them in C order."""
+    def of(cls, matrices: F64, least: F64, grid: Sequence[int]) -> Self:
+        """Those of matrices M, (..., k, k), which broadcast to a grid of them in C order.
+
+        Parameters
+        ----------
+        least : their `least_eigenvalues`, none of which is 0
+        """
         k = matrices.shape[-1]
         factors = np.linalg.cholesky((matrices + matrices.swapaxes(-2, -1)) / 2)
-        least = np.linalg.eigvalsh(_scaled(matrices))[..., 0]
         return cls(np.broadcast_to(factors, (*grid, k, k)).reshape(-1, k, k), np.broadcast_to(least, grid).reshape(-1))
 
     def of_features(self, along: slice) -> Self:
