@@ -166,9 +166,9 @@ class InnerProductFile(ArrayFile):
         """Fingerprint of its values."""
         if not self.uri.endswith(".npz"):
             return self.open().fingerprint()
-        from dpca.sources.inner_products import fingerprint_of_sparse
+        from dpca.sources.file import fingerprint_of_bytes
 
-        return fingerprint_of_sparse(self.uri)
+        return fingerprint_of_bytes(self.uri, "preprocess.inner_product")
 
 
 RowKey = Annotated[

@@ -27,7 +27,7 @@ def least_eigenvalues(matrices: F64) -> F64:
     """
     k = matrices.shape[-1]
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    usable = np.isfinite(matrices).all(axis=(-2, -1)) & (diagonal > 0).all(axis=-1)
+    usable = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)) & (diagonal > 0).all(axis=-1))
     roots = np.sqrt(np.where(usable[..., None], diagonal, 1.0))
     scaled = np.where(usable[..., None, None], matrices, np.eye(k)) / (roots[..., :, None] * roots[..., None, :])
     usable &= (np.abs(scaled - scaled.swapaxes(-2, -1)) <= ASYMMETRIC).all(axis=(-2, -1))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dpca.errors import InputError
 from dpca.sources.base import Region, Source
+from dpca.system import regular
 
 
 class FileSource(Source):
@@ -52,3 +55,17 @@ def file_state(path: str | Path) -> str:
     except FileNotFoundError:
         return "absent"
     return " ".join(map(str, facts.values()))
+
+
+def fingerprint_of_bytes(path: str, key: str = "") -> dict[str, Any]:
+    """Fingerprint of a file that is small, whatever it holds: a digest of its bytes.
+
+    Parameters
+    ----------
+    key : key of the configuration that names it, for errors
+    """
+    try:
+        with regular.opened(path) as file:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError as cause:
+        raise InputError(f"{path}: can't be read: {cause.strerror}", "Put it back.", key=key) from cause

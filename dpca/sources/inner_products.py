@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from dpca.settings import PREPROCESS
 from dpca.slabs import Box, extent
 from dpca.sources.base import Region, Source
 from dpca.sources.memory import MemorySource
+from dpca.system import regular
 from dpca.types import F64
 
 KEY = PREPROCESS.inner_product
@@ -130,22 +130,14 @@ def sparse_of(path: str) -> Any:
     import scipy.sparse  # slow to import
 
     try:
-        return scipy.sparse.load_npz(path)
+        with regular.opened(path) as file:
+            return scipy.sparse.load_npz(file)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as cause:
         raise InputError(
             f"{path}: can't be read as a sparse matrix of scipy: {type(cause).__name__}: {cause}",
             "Name a file that scipy.sparse.save_npz wrote, or an array (..., k, k) in Zarr, HDF5 or .npy.",
             key=KEY.key,
         ) from cause
-
-
-def fingerprint_of_sparse(path: str) -> dict[str, Any]:
-    """Fingerprint of the matrix in a file: a digest of its bytes."""
-    try:
-        with open(path, "rb") as file:
-            return {"uri": path, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    except OSError as cause:
-        raise InputError(f"{path}: can't be read: {cause}", "Name a file that is there.", key=KEY.key) from cause
 
 
 def of_sparse(matrix: Any, feature_shape: Sequence[int], name: str) -> InnerProduct:

@@ -19,9 +19,9 @@ from dpca.sources import calendars, open_source
 from dpca.sources.calendars import as_names
 from dpca.sources.columns import DELIMITERS
 from dpca.sources.credentials import without_credentials
+from dpca.sources.file import fingerprint_of_bytes
 from dpca.sources.groups import FeatureGroup, has_names
 from dpca.sources.labels import Place, is_categorical, labels_of, open_values
-from dpca.system import regular
 from dpca.types import F64
 
 Cycle = Literal["season", "month", "day_of_year", "hour"]
@@ -259,11 +259,7 @@ def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:
             names = "\0".join(map(str, open_values(place)[...].tolist()))
             return {"sha256": hashlib.sha256(names.encode()).hexdigest()}
         return open_source(uri, array).fingerprint()
-    try:
-        with regular.opened(uri) as file:
-            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    except OSError as cause:
-        raise InputError(f"{uri}: can't be read: {cause.strerror}", "Put it back.") from cause
+    return fingerprint_of_bytes(uri)
 
 
 def _is_table(uri: str) -> bool:
