@@ -28,7 +28,7 @@ from dpca.numerics.spectrum import REFINED, Spectrum, judged, reciprocal
 from dpca.numerics.weights import mean_of
 from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt
-from dpca.store.arrays import COMPONENTS, WEIGHTED_COMPONENTS, Dims, of_group
+from dpca.store.arrays import COMPONENTS, Dims, names_of_components, of_group
 from dpca.store.meanings import IN_INNER_PRODUCT
 from dpca.store.outputs import Outputs
 from dpca.types import F64
@@ -101,7 +101,7 @@ class SecondPass:
 
         In double precision it gives Ritz values, too, and rotates components where that makes them more accurate.
         """
-        final = (COMPONENTS,) if not self._model.unit else (COMPONENTS, WEIGHTED_COMPONENTS)
+        final = names_of_components(self._model.unit > 0)
         steps = self._steps(solved, "components", "orthogonalize", final, final)
         attempt, stored = self._attempt(solved), solved.attempt.rung.dtype
         nonzero = solved.spectrum.singular_values > 0

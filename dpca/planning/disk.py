@@ -16,7 +16,7 @@ from dpca.planning.job import Job
 from dpca.planning.runplan import RunPlan
 from dpca.settings import OUTPUT, Setting
 from dpca.sources.groups import names_of_sums
-from dpca.store.arrays import COMPONENTS, GROUP_SCALE, REGRESSION, REGRESSORS, WEIGHTED_COMPONENTS, of_group
+from dpca.store.arrays import GROUP_SCALE, REGRESSION, REGRESSORS, names_of_components, of_group
 from dpca.store.gram import shapes
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 from dpca.system.machine import disk_of, free_disk
@@ -137,8 +137,10 @@ def arrays_of(job: Job, n_components: int | None = None) -> list[dict[str, Any]]
                 arrays.append((of_group(name, group.name), [p, *features], "float64", tiles * parts))
         if job.components:
             parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
-            names = (COMPONENTS,) if not model.unit else (COMPONENTS, WEIGHTED_COMPONENTS)
-            arrays += [(of_group(name, group.name), [k, *features], dtype.name, tiles * parts) for name in names]
+            arrays += [
+                (of_group(name, group.name), [k, *features], dtype.name, tiles * parts)
+                for name in names_of_components(model.unit > 0)
+            ]
             if model.rotation is not None:
                 rotated = [model.rotation.n_components or k, *features]
                 arrays.append((of_group("rotated_components", group.name), rotated, dtype.name, tiles * parts))

@@ -47,6 +47,11 @@ _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
 
 
+def names_of_components(inner_product: bool) -> tuple[str, ...]:
+    """The arrays of components that a fit has."""
+    return (COMPONENTS, WEIGHTED_COMPONENTS) if inner_product else (COMPONENTS,)
+
+
 def of_group(name: str, group: str) -> str:
     """The name of an array, or of a dimension, of one of several groups of features; of the only group it is as it was."""
     return f"{name}_{group}" if group else name
