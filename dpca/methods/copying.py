@@ -1,4 +1,4 @@
-"""The tasks that copy the input to scratch: each reads a band of whole chunks, and writes it as one chunk."""
+"""The tasks that copy the input to scratch: each reads a band of whole chunks, and writes it as one file."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import zarr
-
-from dpca.errors import writing
 from dpca.execution.stage import Work
 from dpca.planning.rechunk import Copy
 from dpca.sources.base import Region, Source
-from dpca.sources.zarr_chunks import key_of
-from dpca.store.synced import SyncedStore
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,7 @@ class CopyTask(Work):
     copy: Copy
     path: str
     synced: bool
-    """Whether a chunk is flushed to the disk before it counts as written."""
+    """Whether a band is flushed to the disk before it counts as written."""
 
     @property
     def n_parts(self) -> int:
@@ -47,14 +42,7 @@ class CopyTask(Work):
         return replace(self, source=self.source.with_blocks(blocks))
 
     def damage(self, number: int) -> str | None:
-        """Fault of a band that was copied before: chunks are uncompressed, so their size tells."""
-        array = zarr.open_array(self.path, mode="r")
-        pairs = zip(self.copy.region(number), self.copy.unit, strict=True)
-        key = key_of(array, tuple(piece.start // step for piece, step in pairs))
-        path = Path(self.path) / key
-        size = path.stat().st_size if path.exists() else 0
-        expected = self.copy.layout.chunk_bytes
-        return None if size == expected else f"{path} has {size} bytes, not {expected}"
+        return self.copy.damage(self.path, number)
 
     def part(self, number: int) -> tuple[Self, int]:
         return replace(self, source=self.source.restrict(self.copy.region(number))), number
@@ -69,14 +57,6 @@ class CopyTask(Work):
 
 def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int:
     """Copy one band; returns how many of its chunks are absent from the input."""
-    region = work.copy.region(number)
-    # Otherwise a chunk of fill values would not be written, and would look lost.
-    array = zarr.open_array(SyncedStore(work.path) if work.synced else work.path, mode="r+").with_config(
-        {"write_empty_chunks": True}
-    )
     with work.source.open() as reader:
-        values = reader.read(region)
-        with writing(f"{work.path}: the copy of {work.source.layout.name}"):
-            array[region] = values
-        report(values.nbytes)
+        report(work.copy.write(work.path, number, reader, synced=work.synced))
         return reader.absent_chunks

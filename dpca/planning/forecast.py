@@ -320,7 +320,14 @@ def _advice_on(run: RunPlan, layout: Layout) -> list[str]:
     """Suggestions on how an input is stored."""
     sentences, plan, reading = list(layout.remarks), run.plan, run.only.reading
     better = by(better_chunks(layout, plan.samples_axis, plan.keeps))
-    if reading == "copy":
+    few = layout.few_values
+    if few is not None and run.only.copy is not None and run.only.copy.lines_axis is not None:
+        stored, streamed = ("rows", "columns")[few.axis], ("columns", "rows")[few.axis]
+        sentences.append(
+            f"its values lie by {stored}, but its {streamed} are streamed: a copy in scratch ({describe_bytes(run.scratch_bytes)}) has them by "
+            f"{streamed}; stored so (X.{('tocsc', 'tocsr')[few.axis]}()), the input would need none"
+        )
+    elif reading == "copy":
         sentences.append(
             f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(run.scratch_bytes)}); stored in "
             f"chunks of {better}, the input would need none"

@@ -76,7 +76,9 @@ class SolverMemory:
         if self.needs.weights is not None:
             slab = [cut.step for cut in self.plan.slabs] if self.plan.keeps == "samples" else self.plan.feature_shape
             reader = {**reader, **self.needs.weights.held(slab)}
-        if self.needs.source.lines_axis in self.plan.streamed_axes and self.run.only.copy is None:
+        copy = self.run.only.copy
+        lines_axis = self.needs.source.lines_axis if copy is None else copy.lines_axis
+        if lines_axis in self.plan.streamed_axes:
             reader |= sparse_lines.held(self.m, self.plan.slab_width, self._vectors + COLUMNS)
         return reader
 

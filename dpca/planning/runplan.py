@@ -261,7 +261,7 @@ class SettledInput:
 
     def of(self, layout: Layout) -> InputPlan:
         """The plan for an input of this layout."""
-        copy = copy_in(layout, self.copy_chunks) if self.copy_chunks else None
+        copy = copy_in(layout, self.plan.kept_axes, self.copy_chunks) if self.copy_chunks else None
         return InputPlan(self.plan, self.reading, copy)
 
 

@@ -356,6 +356,17 @@ def readings_of(
     panel = min(LARGEST_SLAB_BYTES, SLAB_WIDTH * m * layout.dtype.itemsize)
     largest = max(SLAB_BYTES, panel) if columns is None else PRODUCT_SLAB_BYTES
     sizes = sorted({max(min(SMALLEST_SLAB_BYTES, largest), largest >> shift) for shift in SLAB_SHIFTS}, reverse=True)
+    copies: list[Copy] = []
+    if layout.chunked:  # storage that can be cut anywhere is read with the smallest cuts already
+        for band in (budget.bytes, 0):  # 0: the narrowest band, whatever it takes of the budget
+            copy = plan_copy(layout, axes_of(keeps, len(layout.shape), axis), band)
+            if copy is not None and copy not in copies:
+                copies.append(copy)
+    # A sparse copy is read as lines; without it, all of the matrix would be made dense, as one slab.
+    sparse = [copy for copy in copies if copy.lines_axis is not None and layout.bytes > largest]
+    for copy in sparse:
+        for size in sizes:
+            yield RunPlan.of(cuts(copy.layout, slab_bytes=size, divide=True), "copy", copy)
     seen: list[Plan] = []
     for divide in (False, True) if layout.divisible else (False,):
         for size in sizes:
@@ -363,17 +374,10 @@ def readings_of(
             if plan not in seen:
                 seen.append(plan)
                 yield RunPlan.of(plan, "parts" if divide else "columns")
-    if not layout.chunked:
-        return  # storage that can be cut anywhere was already tried with the smallest cuts
-    copies: list[Copy] = []
-    for band in (budget.bytes, 0):  # 0: the narrowest band, whatever it takes of the budget
-        copy = plan_copy(layout, axes_of(keeps, len(layout.shape), axis), band)
-        if copy is not None and copy not in copies:
-            copies.append(copy)
     for size in sizes:
         for copy in copies:
-            plan = cuts(copy.layout, slab_bytes=size, divide=True)
-            yield RunPlan.of(plan, "copy", copy)
+            if copy not in sparse:
+                yield RunPlan.of(cuts(copy.layout, slab_bytes=size, divide=True), "copy", copy)
 
 
 def check_sharing(source: Source, run: RunPlan) -> None:

@@ -21,7 +21,7 @@ from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.facts import A, Kinds
-from dpca.sources.lines import Lines
+from dpca.sources.lines import FewValues, Lines
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
 from dpca.system.buffers import Buffer
@@ -125,6 +125,8 @@ class Layout:
     """Number of samples in storage, where some of them were chosen."""
     stack: StackedAxes | None = None
     """The axes in storage that samples lie along, where these are several."""
+    few_values: FewValues | None = None
+    """Facts about a sparse matrix of which few values are stored; None of any other array."""
 
     def __post_init__(self) -> None:
         dims = self.dims or (None,) * len(self.shape)

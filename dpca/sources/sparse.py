@@ -3,7 +3,8 @@
 The values of such a matrix lie line after line (row or column) in `data`, with their places along the line in `indices`;
 `indptr` says where each line begins. Each of the three is a source of one axis, so that whatever reads
 arrays of a format (its checks of chunks, its retries) reads sparse matrices of it. A line is a chunk of the layout, so the
-other side of the matrix can only be streamed from a copy in scratch (`dpca.planning.rechunk`).
+other side of the matrix can only be streamed from a copy in scratch (`dpca.planning.rechunk`), which has the lines of that side where
+few values are stored (`dpca.sources.turned`).
 
 Where values are few, passes take the lines of a slab as they are stored (`dpca.sources.lines`); else, and in whatever wants an array, the slab is
 made dense. Within a task, a stored chunk that two slabs share is read once; a chunk that two tasks share is read by both.
@@ -26,7 +27,7 @@ from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.chosen import Selection
 from dpca.sources.coordinate import Coordinate, Vector, VectorTooLarge
-from dpca.sources.lines import FEW, Lines
+from dpca.sources.lines import FEW, FewValues, Lines
 from dpca.sources.lines import held as held_as_lines
 from dpca.sources.memory import MemorySource
 from dpca.sources.selection import layout_of
@@ -76,7 +77,7 @@ class SparseSource(Source):
             tuple(chunks),
             codec=", ".join([matrix.dtype[:3], *({codec} - {"none"})]),
             dims=tuple(self._names.get(axis, (None,))[0] for axis in (0, 1)),
-            remarks=_remarks(matrix.shape, self._lines, self._data.layout.shape[0]),
+            few_values=_few_values(matrix.shape, self._lines, self._data.layout.shape[0]),
         )
         self.layout = layout if selection is None else layout_of(layout, selection)
 
@@ -356,15 +357,8 @@ def _block(layout: Layout) -> tuple[int, int]:
     return chunk, chunk * max(1, BLOCK // chunk)
 
 
-def _remarks(shape: tuple[int, ...], lines: int, n_values: int) -> tuple[str, ...]:
-    """That the longer side, which is streamed, lies across the lines."""
-    if shape[lines] >= shape[1 - lines] or FEW * n_values > math.prod(shape):
-        return ()
-    stored, other = ("rows", "columns")[lines], ("columns", "rows")[lines]
-    return (
-        f"its values lie by {stored}, but its {other} are streamed: they are made dense; stored by {other} "
-        f"(X.{('tocsc', 'tocsr')[lines]}()) they would be read as they are",
-    )
+def _few_values(shape: tuple[int, ...], lines: int, n_stored: int) -> FewValues | None:
+    return FewValues(lines, n_stored) if FEW * n_stored <= math.prod(shape) else None
 
 
 def _lines_in_storage(region: Region, lines: int, selection: Selection | None) -> slice:

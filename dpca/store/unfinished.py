@@ -22,7 +22,7 @@ from dpca.system.scratch import ScratchFolder
 FORMAT_VERSION = 3
 RUN = re.compile(r"[0-9a-f]{32}")
 """The identifier of a run, which is the name of its folder."""
-NUMERICS = 5
+NUMERICS = 6
 """Increased with every change of dpca after which the same plan may give other bits."""
 
 

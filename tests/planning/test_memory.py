@@ -141,6 +141,7 @@ CASES = {
     ),
     "sparse by columns, features streamed": (lambda: sparse_of((400, 100_000), "csc"), "1 GiB", "columns"),
     "sparse by columns, copied": (lambda: sparse_of((400_000, 400), "csc", compression="lzf"), "300 MiB", "copy"),
+    "sparse by rows, turned": (lambda: sparse_of((400, 100_000), "csr", compression="gzip"), "300 MiB", "copy"),
     "hdf5 of whole rows, copied": (
         lambda: hdf5_of(WIDER, chunks=(1, 400_000), compression="lzf"),
         "300 MiB",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zarr
 
@@ -29,6 +30,23 @@ def whole_rows():
     zarr.create_array("rows.zarr", data=random_array(0, (40, 200_000), "f8"), chunks=(1, 200_000))
     Path("rows.yaml").write_text(
         "input: {uri: rows.zarr}\nmodel: {n_components: 3}\ncompute: {memory: 262 MiB, workers: 1}\noutput: {path: r}\n"
+    )
+
+
+def sparse_rows():
+    """A sparse input by rows, to be made, of which a turned copy is made: its columns are streamed."""
+    lines, width, each = 40, 500_000, 2_000
+    rng = np.random.default_rng(0)
+    group = zarr.create_group("rows.zarr").create_group(
+        "X", attributes={"encoding-type": "csr_matrix", "shape": [lines, width]}
+    )
+    places = np.concatenate([np.sort(rng.choice(width, each, replace=False)) for _ in range(lines)])
+    group.create_array("data", data=rng.integers(1, 9, len(places)).astype("f4"), chunks=(10_000,))
+    group.create_array("indices", data=places.astype("i4"), chunks=(10_000,))
+    group.create_array("indptr", data=np.arange(lines + 1) * each)
+    Path("rows.yaml").write_text(
+        "input: {uri: rows.zarr, array: X}\nmodel: {n_components: 3}\n"
+        "compute: {memory: 400 MiB, workers: 1}\noutput: {path: r}\n"
     )
 
 

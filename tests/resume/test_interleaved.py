@@ -19,7 +19,7 @@ from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
 from tests.commands.calls import dpca
 from tests.made import made
-from tests.resume.disturbed import at_slab, disturbed, left_by_a_kill, staged, whole_rows
+from tests.resume.disturbed import at_slab, disturbed, left_by_a_kill, sparse_rows, staged, whole_rows
 from tests.stores import bits, random_array
 
 pytestmark = pytest.mark.long
@@ -70,22 +70,27 @@ def rows():
 
 PLAIN = "import os, signal, sys, shutil\nimport dpca.methods.spans\n"
 LOSING = """
-import dpca.planning.rechunk
-opened = dpca.planning.rechunk.Copy.open
-def losing(copy, path):
-    import pathlib
-    os.remove(sorted(file for file in pathlib.Path(path, "c").rglob("*") if file.is_file())[0])
-    return opened(copy, path)
-dpca.planning.rechunk.Copy.open = losing
+import dpca.methods.decomposition, pathlib
+copied = dpca.methods.decomposition._copied
+def losing(source, name, copy, place, *more):
+    absent = copied(source, name, copy, place, *more)
+    os.remove(min(file for file in pathlib.Path(place).rglob("*") if file.is_file() and file.name != "zarr.json"))
+    return absent
+dpca.methods.decomposition._copied = losing
 """
 
 
-def test_a_copy_of_which_something_is_gone_is_damage_and_is_made_again(rows):
+@pytest.mark.parametrize(
+    ("make", "gone"), [(whole_rows, "rows.zarr: c/0/0"), (sparse_rows, "rows.zarr:X: band-000000")]
+)
+def test_a_copy_of_which_something_is_gone_is_damage_and_is_made_again(make, gone):
+    made(make)
+    rows = "rows.yaml"
     whole = disturbed("", "run", rows, "--set", "output.path=whole", start=PLAIN)
     assert whole.returncode == 0, whole.stderr
     done = disturbed(LOSING, "run", rows, start=PLAIN)
     assert done.returncode == 1
-    assert "rows.zarr: c/0/0 is gone from the copy that was made of it" in done.stderr
+    assert f"{gone} is gone from the copy that was made of it" in done.stderr
     again = disturbed("", "run", rows, "--resume", start=PLAIN)
     assert again.returncode == 0, again.stderr
     assert bits("r") == bits("whole")
