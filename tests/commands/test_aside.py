@@ -209,6 +209,14 @@ def test_a_work_folder_with_a_file_in_its_place_is_refused():
     assert WORK.read_text() == "of a user"
 
 
+def test_what_is_there_is_refused_before_anything_is_made_or_waited_for(monkeypatch):
+    written("old")
+    monkeypatch.setattr(aside.Lock, "acquire", lambda lock: pytest.fail("it waits"))
+    with pytest.raises(OutputExistsError, match="exists already"):
+        written("new")
+    assert not WORK.exists()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_appears_at_the_place_while_a_command_waits_is_not_replaced(monkeypatch, overwrite):
     def appears():
