@@ -16,6 +16,7 @@ from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.feature_panels import counting
 from dpca.numerics.least_squares import add_products, n_sums
 from dpca.numerics.regression import Regressed
+from dpca.numerics.sparse_panels import applied
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region
 from dpca.store.fitted import Fitted
@@ -67,6 +68,10 @@ class Projection(GroupedPass):
     def region_of(self, slab: Box, part: int) -> Region:
         return placed(super().region_of(slab, part), self.plan.samples_axis, self.group_of(part))
 
+    @property
+    def _has_lines(self) -> bool:
+        return self.source.lines_axis is not None and not self.least_squares
+
 
 @dataclass(frozen=True)
 class ScoredSamples:
@@ -98,12 +103,16 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     sums = np.zeros((samples.stop - samples.start, k + N_MEASURED + work.least_squares * n_sums(k)))
     scores, (squares, kept, absent), products = sums[:, :k], sums[:, k : k + N_MEASURED].T, sums[:, k + N_MEASURED :]
     standardizer = work.feature_panels()
-    for tile, slabs in work.read(part, Counts(), report):
+    for tile, slabs in work.read(part, Counts(), report, as_lines=True):
         fitted_tile = fitted.of(tile)  # read once, since a stored chunk may be larger than a slab
         for slab in slabs:
             mean, scale, components = fitted_tile.flat(slab.inside)
             fit = work.baseline(fitted_tile.regressed(slab.inside))
             kept += np.count_nonzero(counting(mean, scale))
+            if slab.lines is not None and (found := applied(slab.lines, mean, scale, components)) is not None:
+                scores += found[0]
+                squares += found[1]
+                continue
 
             def receive_missing(
                 start: int, stop: int, missing: NDArray[np.bool_] | None, components: F64 = components

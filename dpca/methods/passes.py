@@ -292,11 +292,16 @@ class Pass(Work):
         )
 
     @property
+    def _has_lines(self) -> bool:
+        """Whether the data may be lines, along the side that is streamed."""
+        return self.source.lines_axis in self.plan.streamed_axes
+
+    @property
     def _takes_lines(self) -> bool:
         """Whether slabs of a sparse matrix are preprocessed by what is stored: nothing depends on each value."""
         layout = self.source.layout
         return (
-            self.source.lines_axis in self.plan.streamed_axes
+            self._has_lines
             and layout.packing == (1.0, 0.0)
             and layout.valid_range == EVERY
             and not layout.missing_values

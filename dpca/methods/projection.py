@@ -21,7 +21,7 @@ from dpca.methods.applying import (
     projection_span,
     reconstruction_span,
 )
-from dpca.numerics import preprocess
+from dpca.numerics import preprocess, sparse_lines
 from dpca.numerics.least_squares import SOLVED_VALUES, n_sums, solved
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
@@ -78,6 +78,7 @@ def plan_projection(
             "components as stored and decoded": 2 * max(fitted.chunk_bytes, tile) if fitted.chunk_bytes else 0,
             "components of a slab": 2 * 8 * n_components * plan.slab_width,
             **held_of_regression(fitted, plan.tile_width, 2 * plan.slab_width, plan.n_samples * plan.block_width),
+            **({} if source.lines_axis is None else sparse_lines.held(plan.n_samples, plan.slab_width, n_components)),
             "scores of a span": 2 * scores,
             **(
                 {"products of components, and what is missing": 8 * plan.block_width * (3 * pairs + 2 * plan.n_samples)}

@@ -143,6 +143,34 @@ class SparsePanels:
         return SampleLines(stored, about.origin + about.offset, about.factor)
 
 
+def applied(lines: Lines, mean: F64, divisor: F64, components: F64) -> tuple[F64, F64] | None:
+    """Scores of new samples, and their squared distances from the mean, over a slab of features; None where it has to be made dense.
+
+    Parameters
+    ----------
+    lines : of the slab, along its samples or its features
+    mean, divisor : those of the features, (w,), as of `Standardizer.apply`
+    components : (k, w)
+
+    Returns
+    -------
+    (Y - 1 m') diag(t) W, (samples, k), and its sums of squares before W, (samples,): |t y|^2 - 2 (t y)'(t m) + |t m|^2
+    """
+    stored = stored_lines(lines, np.dtype(np.float64), 1)
+    if stored is None:
+        return None
+    gone = np.isnan(mean)
+    factor = np.where(gone, 0.0, 1.0 / np.where(np.isnan(divisor), 1.0, divisor))
+    centre = np.where(gone, 0.0, mean) * factor
+    samples = (stored.matrix if lines.axis == 0 else stored.matrix.T.tocsr()).copy()
+    samples.data *= factor[samples.indices]
+    norm2, product = float(centre @ centre), samples @ centre
+    squares = samples.power(2).sum(axis=1) - 2 * product + norm2
+    if (norm2 > CLOSE * squares).any():
+        return None
+    return samples @ components.T - components @ centre, squares
+
+
 def needs_stored_alone(rules: Rules) -> bool:
     """Whether preprocessing by the rules needs no value that is not stored."""
     return rules.scale in ("none", "std", "pareto") and rules.missing != "pairwise"

@@ -98,7 +98,7 @@ def test_integers_that_netcdf_says_are_unsigned_are(kind):
     if kind == "copied":
         from dpca.planning.rechunk import copy_in
 
-        copy = copy_in(source.layout, (12, 10))
+        copy = copy_in(source.layout, (0,), (12, 10))
         copy.create("copy.zarr")
         with source.open() as reader:
             zarr.open_array("copy.zarr", mode="r+")[...] = reader.read((slice(0, 12), slice(0, 40)))

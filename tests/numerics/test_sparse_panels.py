@@ -10,6 +10,8 @@ from dpca import PCA
 from dpca.errors import DataError, PrecisionError
 from dpca.numerics.panels import Rules
 from dpca.numerics.sparse_lines import StoredLines
+from dpca.numerics.sparse_panels import applied
+from dpca.sources.lines import Lines
 from dpca.sources.sparse import SparseSource
 from tests.drawn import examples
 from tests.runs import decompose_array
@@ -195,3 +197,49 @@ def test_features_are_left_out_and_weighed_as_dense_ones_are(shape):
     assert np.isnan(found.mean_).any()
     np.testing.assert_allclose(found.singular_values_, expected.singular_values_, rtol=1e-7)
     np.testing.assert_allclose(found.transform(x), expected.transform(x), rtol=1e-4, atol=1e-5)
+
+
+@given(st.data())
+@examples(60)
+def test_scores_and_squares_of_new_samples_are_those_of_dense_ones(data):
+    shape = data.draw(st.tuples(st.integers(1, 30), st.integers(1, 30)))
+    rng, dtype = np.random.default_rng(data.draw(st.integers(0, 99))), data.draw(st.sampled_from(["f4", "f8", "i2"]))
+    y = few(rng, shape, 0.05, dtype)
+    mean, divisor = rng.normal(size=shape[1]), rng.uniform(0.5, 2, shape[1])
+    mean[rng.random(shape[1]) < 0.2] = np.nan  # left out
+    divisor[rng.random(shape[1]) < 0.2] = np.inf  # of weight 0
+    divisor[rng.random(shape[1]) < 0.1] = np.nan
+    components = rng.normal(size=(3, shape[1]))
+    if data.draw(st.booleans()):  # a sample that is the mean: its squares would be rounding
+        y, mean[:2] = y.astype("f8"), 3.0
+        y[0] = np.nan_to_num(mean)
+    factor = np.where(np.isnan(mean), 0, 1 / np.where(np.isnan(divisor), 1, divisor))
+    x_c = (y - np.nan_to_num(mean)) * factor
+    found = applied(Lines.of(y, data.draw(st.sampled_from([0, 1]))), mean, divisor, components)
+    own, norm2 = (x_c**2).sum(axis=1), (np.nan_to_num(mean) * factor) @ (np.nan_to_num(mean) * factor)
+    if found is None:
+        assert norm2 > 1000 * own.min()
+        return
+    np.testing.assert_allclose(found[0], x_c @ components.T, atol=1e-12 * (1 + np.abs(x_c).max()))
+    np.testing.assert_allclose(found[1], own, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+@pytest.mark.parametrize("how", [{}, {"center": False}, {"scale": "std"}, {"missing": "mean"}])
+def test_new_samples_that_are_sparse_are_not_made_dense(kind, how, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, new = few(rng, (300, 80), 0.03, "f8"), few(rng, (50, 80), 0.03, "f8")
+    fit = PCA(4, **how).fit(x)
+    dense, sparse = fit.transform(new), getattr(scipy.sparse, f"{kind}_array")(new)
+    values = sparse.copy()
+    values.data[5] = np.nan
+    if how == {"missing": "mean"}:
+        np.testing.assert_allclose(
+            fit.transform(values), fit.transform(values.toarray()), atol=1e-12 * np.abs(dense).max()
+        )
+    else:
+        at = r", ".join(str(int(place[0])) for place in np.nonzero(np.isnan(values.toarray())))
+        with pytest.raises(DataError, match=rf"the first at index \[{at}\]"):
+            fit.transform(values)
+    monkeypatch.setattr("dpca.numerics.feature_panels.FeaturePanels.apply", lambda *_: pytest.fail("it is made dense"))
+    np.testing.assert_allclose(fit.transform(sparse), dense, atol=1e-12 * np.abs(dense).max())
