@@ -907,7 +907,7 @@ def test_a_copy_of_the_data_is_its_users_alone(umask, mask, monkeypatch):
     source = as_source(array_at("z.zarr", (2, 40)))
     umask(mask)
     scratch = Path(scratch_beside(None).path)
-    assert copy_in(source.layout, (6, 10)).create(str(scratch))
+    assert copy_in(source.layout, (0,), (6, 10)).create(str(scratch))
     assert scratch.parent == Path.cwd()
     assert oct(stat.S_IMODE(scratch.stat().st_mode)) == "0o700"
 
