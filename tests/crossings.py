@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import dask.array as da
 import h5py
@@ -29,6 +30,8 @@ import zarr
 
 import dpca
 from dpca import PCA
+from dpca.planning import search
+from dpca.slabs import SLAB_BYTES
 from dpca.system import durable
 from tests.commands.calls import dpca as command
 from tests.genotypes.cohorts import Cohort, assert_same_vectors, write_plink
@@ -431,6 +434,8 @@ class Row:
     """Arguments of `transform`, with a value for each of all samples."""
     used: Callable[[np.ndarray], np.ndarray] = lambda x: np.ones(x.shape[1], bool)
     """The features that can be restored, (d,)."""
+    slab_bytes: int = SLAB_BYTES
+    """Size of a slab; of larger data it is less than all of them."""
 
 
 def preprocess(**keys):
@@ -457,6 +462,7 @@ ROWS = {
     ".h5ad": Row(anndata_of(lambda x: x), counts),
     ".h5ad, sparse": Row(anndata_of(scipy.sparse.csr_matrix), counts),
     ".h5ad, few values": Row(anndata_of(scipy.sparse.csc_matrix), few_counts),
+    ".h5ad, few values, turned": Row(anndata_of(scipy.sparse.csr_matrix), few_counts, slab_bytes=256),
     "10x .h5": Row(of_10x, counts),
     ".nii": Row(nifti("")),
     ".nii.gz": Row(nifti(".gz")),
@@ -1016,7 +1022,8 @@ def expected(row: str, column: str) -> str:
 def cell(of: Crossing, column: str) -> str:
     """What a cell does: `=`, or the sentence with which it refuses."""
     try:
-        COLUMNS[column](of)
+        with patch.object(search, "SLAB_BYTES", of.row.slab_bytes), patch.object(search, "SLAB_WIDTH", 1):
+            COLUMNS[column](of)
     except (Refused, dpca.errors.DpcaError) as refused:
         return str(refused)
     return "="
