@@ -67,6 +67,32 @@ def test_parts_that_are_forgotten_are_gone(tmp_path):
     assert stage.n_found(3) == 0
 
 
+def test_a_sum_that_is_damaged_is_removed_with_a_sentence_and_the_one_before_is_used(tmp_path):
+    said = []
+    stage = Ledger(tmp_path, "run", 10**9, said.append).checkpoint("gram")
+    folder = tmp_path / "1-gram"
+    for number in range(4):
+        stage.keep(number, np.full(2, float(number)))
+        stage.load(number, np.zeros(2))
+        stage.added(number, np.full(2, float(number)), settled=True, last=number % 2 == 1, window=1)
+        if number == 1:
+            shutil.copy(folder / "sum-2.npz", tmp_path / "kept")
+    assert [path.name for path in folder.iterdir()] == ["sum-4.npz"]  # in it are all others
+    shutil.copy(tmp_path / "kept", folder / "sum-2.npz")
+    (folder / "sum-4.npz").write_bytes(b"damage")
+    count, total = stage.begin(np.zeros(2))
+    assert (count, total.tolist()) == (2, [1.0, 1.0])
+    assert "its 4 parts are computed again" in said[0]
+    assert [path.name for path in folder.iterdir()] == ["sum-2.npz"]
+    stage.keep(2, np.ones(2))
+    stage.load(2, np.zeros(2))
+    stage.keep_sum_of(range(2, 3), np.ones(2))
+    (folder / "sum-of-2-to-2.npz").write_bytes(b"damage")
+    with pytest.raises(Damaged):
+        stage.load_sum_of(range(2, 3), np.zeros(2))
+    assert not stage.has_sum_of(range(2, 3))
+
+
 def source(name, state):
     """A source whose data are in a state."""
     return SimpleNamespace(layout=SimpleNamespace(name=name), state=lambda region: state)

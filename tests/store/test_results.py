@@ -11,11 +11,11 @@ from dpca.commands.prepare import settled_of
 from dpca.errors import InputError, LedgerError, OutputExistsError, StorageError, writing
 from dpca.planning.runplan import Settled, SettledInput
 from dpca.slabs import make_plan
-from dpca.store.directory import ResultDirectory, manifest_at
+from dpca.store.directory import ResultDirectory, certificate_at, manifest_at, read_status
 from dpca.store.names import names_along
 from dpca.store.results import Result
 from dpca.store.stored import Arrays
-from dpca.store.unfinished import Begun
+from dpca.store.unfinished import NUMERICS, Begun
 from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
 
@@ -194,6 +194,138 @@ def test_a_manifest_of_a_later_version_or_without_its_run_is_not_read(directory,
     durable.write_json(directory.path / "manifest.json", {key: one for key, one in needed.items() if one is not None})
     with pytest.raises(InputError, match=said):
         manifest_at(directory.path)
+
+
+def test_a_record_that_is_gone_with_half_of_its_ledger_is_no_unfinished_run(directory, monkeypatch):
+    """The record goes first: what is left of a removal that was interrupted is not gone on with, and is tidied up."""
+    built(directory, "old")
+    directory.publish()
+    built(directory, "new")
+    remove = durable.remove
+    monkeypatch.setattr(durable, "remove", lambda path: remove(path) if path != directory.ledger else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        directory.discard()
+    monkeypatch.undo()
+    assert directory.unfinished() is None
+    assert directory.ledger.exists()
+    (directory.path / ".manifest.json.0123.partial").write_text("half")
+    (directory.path / "result.zarr" / ".c.0123.partial").write_text("of somebody")
+    directory.tidy()
+    assert sorted(os.listdir(directory.path)) == ["certificate.json", "manifest.json", "result.zarr"]
+    assert arrays(directory) == "old"
+    assert ".c.0123.partial" in os.listdir(directory.path / "result.zarr")  # nothing says that it is dpca's
+
+
+def test_a_ledger_that_can_still_be_gone_on_with_is_not_tidied_up(directory):
+    directory.begin(begun := Begun.now({}, {}, SETTLED.as_json()))
+    directory.tidy()
+    assert directory.unfinished().run == begun.run
+
+
+def test_a_ledger_that_is_kept_says_no_more_that_there_is_something_to_publish(directory):
+    built(directory, "new")
+    (directory.ledger / "batch.json").touch()
+    directory.publish(keep_ledger=True)
+    assert [name for name in os.listdir(directory.ledger) if name.endswith(".json")] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("r.nc", "such as r; dpca export r --to netcdf writes"),
+        ("r.H5AD", "such as r; dpca export r --to anndata writes"),
+        ("r.html", "such as r."),
+    ],
+)
+def test_a_directory_is_not_called_as_files_of_other_formats_are(name, advice):
+    with pytest.raises(OutputExistsError, match="is the name of a file, but a directory is made") as caught:
+        ResultDirectory(name).check_place()
+    assert advice in caught.value.remedy
+    ResultDirectory("r.zarr").check_place()
+
+
+DOCUMENTS = {
+    "format_version": 2,
+    "run": "a" * 32,
+    "arrays": {},
+    "from": {"a": "fit"},
+    "config": {},
+    "input": {},
+    "asked": {},
+    "fingerprint": {},
+}
+STATE = {"state": "done", "message": "", "stage": "", "host": "h", "pid": 1, "started": 0, "updated": 0}
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "said"),
+    [
+        ({"ledger": None}, "run", "its run has not ended well"),
+        ({"status.json": STATE}, "run", "its run has not ended well"),
+        ({"x": None}, "run", "is no result of dpca run"),
+        ({"manifest.json": {**DOCUMENTS, "kind": "derived"}}, "run", "holds analyses derived from fit"),
+        ({"manifest.json": {**DOCUMENTS, "kind": "derived"} | {"from": None}}, "derived", "is damaged"),
+        ({"manifest.json": {"format_version": 2}}, "run", "is damaged"),
+        ({"manifest.json": []}, "run", "is damaged"),
+    ],
+)
+def test_what_is_no_result_is_said_to_be_what_it_is(directory, files, kind, said):
+    directory.path.mkdir()
+    for name, content in files.items():
+        if content is None:
+            (directory.path / name).mkdir()
+        else:
+            kept = (
+                content if isinstance(content, list) else {key: one for key, one in content.items() if one is not None}
+            )
+            durable.write_json(directory.path / name, kept)
+    with pytest.raises(InputError, match=said):
+        manifest_at(directory.path, kind)
+
+
+@pytest.mark.parametrize("read", [manifest_at, read_status])
+def test_a_path_that_is_no_directory_is_said_to_be_none(tmp_path, read):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: is a file, and no result of dpca run"):
+        read(tmp_path / "file")
+    with pytest.raises(InputError, match="nothing: does not exist"):
+        read(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "said"),
+    [
+        ({"format_version": 99, "verdict": ""}, "has format_version 99, but this dpca reads up to 3"),
+        ({"format_version": 3}, "is gone or damaged"),
+        ({"verdict": ""}, "is gone or damaged"),
+        (None, "is gone or damaged"),
+    ],
+)
+def test_a_certificate_of_a_later_version_or_without_its_verdict_is_not_read(directory, certificate, said):
+    directory.path.mkdir()
+    if certificate is not None:
+        durable.write_json(directory.path / "certificate.json", certificate)
+    with pytest.raises(InputError, match=said):
+        certificate_at(directory.path, "r")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        ({**DOCUMENTS, "kind": "derived"}, "holds analyses that dpca derive has finished: no run"),
+        (DOCUMENTS, "is a fit that was saved in Python: it has no run"),
+        (None, "has no readable status.json"),
+    ],
+)
+def test_the_status_of_what_has_none_is_said_to_be_so(directory, manifest, said):
+    directory.path.mkdir()
+    if manifest is not None:
+        durable.write_json(directory.path / "manifest.json", manifest)
+    with pytest.raises(InputError, match=said):
+        read_status(directory.path)
+    durable.write_json(directory.path / "status.json", {"state": "running"})
+    with pytest.raises(InputError, match="derive has finished" if "derive" in said else "has no readable"):
+        read_status(directory.path)
 
 
 class Stop(Exception):

@@ -20,7 +20,7 @@ import zarr
 
 from workflows.watch import watch
 
-PART, TYPES, DISPERSION, COMPONENTS = 10_000, 12, 0.5, 50
+PART_VALUES, TYPES, DISPERSION, COMPONENTS = 20_000_000, 12, 0.5, 50
 LIMIT_SECONDS, LIMIT_BYTES = 900, 2**35
 
 CONFIG = """input: {{uri: {data}, array: X}}
@@ -62,8 +62,9 @@ def make(path: Path, n_cells: int, n_genes: int, depth: float = 1.0) -> float:
         for name, dtype in (("data", "f4"), ("indices", "i4")):
             group.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(2**17,))
         ends: list[np.ndarray] = [np.zeros(1, "i8")]
-        for start in range(0, n_cells, PART):
-            part = counts(rng, min(PART, n_cells - start), means)
+        step = max(1, PART_VALUES // n_genes)
+        for start in range(0, n_cells, step):
+            part = counts(rng, min(step, n_cells - start), means)
             for name in ("data", "indices"):
                 group[name].resize(int(ends[-1][-1]) + part.nnz, axis=0)
                 group[name][-part.nnz :] = getattr(part, name)
