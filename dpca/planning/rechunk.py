@@ -26,7 +26,7 @@ from dpca.errors import writing
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.lines import FewValues, Lines, held_to_turn
-from dpca.sources.turned import ENDS, PLACES, TurnedSource, band_of, held_of
+from dpca.sources.turned import ENDS, PLACES, Band, TurnedSource, band_of, held_of
 from dpca.sources.zarr_array import ZarrSource
 from dpca.sources.zarr_chunks import key_of
 from dpca.store.synced import SyncedStore
@@ -216,11 +216,14 @@ class SparseCopy(Copy):
         turned = Lines.of(reader.read(region), 1 - self.axis) if lines is None else lines.turned
         with writing(f"{path}: the copy of {self.layout.name}"):
             write = durable.write if synced else durable.write_unflushed
-            band_of(path, number, self.layout, self.axis).write(turned, write)
+            self._band(path, number).write(turned, write)
         return size_of(tuple(piece.stop - piece.start for piece in region), self.layout.dtype)
 
     def damage(self, path: str, number: int) -> str | None:
-        return band_of(path, number, self.layout, self.axis).damage
+        return self._band(path, number).damage
+
+    def _band(self, path: str, number: int) -> Band:
+        return band_of(path, number, self.layout, self.axis, self.unit[self.axis])
 
 
 def plan_copy(layout: Layout, kept_axes: tuple[int, ...], budget_bytes: int) -> Copy | None:

@@ -1,7 +1,7 @@
 """A sparse matrix by lines of its other side: turned band by band, into files of scratch (`dpca.planning.rechunk`).
 
 A band is neighbouring lines of the stored matrix. Its file has the same values by the other side: where each line of that
-side begins among them (int64), their places in the band (int32), and the values. So a slab of the other side, with all of the stored lines, is
+side begins among them, their places in the band (both int32), and the values. So a slab of the other side, with all of the stored lines, is
 one run of each part of each file, and takes no more memory than its values.
 """
 
@@ -24,7 +24,7 @@ from dpca.sources.lines import FEW, Lines
 from dpca.sources.lines import held as held_as_lines
 from dpca.sources.runs import read_block
 
-ENDS, PLACES = np.dtype(np.int64), np.dtype(np.int32)
+ENDS = PLACES = np.dtype(np.int32)
 BLOCK = 2**17
 """The most values that are put into a dense slab at a time."""
 
@@ -38,12 +38,14 @@ class Band:
     name : of the matrix that was copied
     path : of the file
     n_lines : number of lines of the other side
+    width : number of stored lines, which is how long these are
     dtype : of the values
     """
 
     name: str
     path: Path
     n_lines: int
+    width: int
     dtype: np.dtype[Any]
 
     def write(self, lines: Lines, write: Callable[[Path, Callable[[BinaryIO], object]], None]) -> None:
@@ -66,7 +68,7 @@ class Band:
     def _size(self, n_values: int) -> int:
         return ENDS.itemsize * (self.n_lines + 1) + n_values * (PLACES.itemsize + self.dtype.itemsize)
 
-    def ends(self, lines: slice) -> NDArray[np.int64]:
+    def ends(self, lines: slice) -> NDArray[np.int32]:
         """Where each of some lines begins among the values, and where the last one ends."""
         return self._read(ENDS, 0, self.n_lines + 1, slice(lines.start, lines.stop + 1))
 
@@ -74,6 +76,8 @@ class Band:
         """Places and values of a piece of all `n_values`."""
         offset = ENDS.itemsize * (self.n_lines + 1)
         places = self._read(PLACES, offset, n_values, piece)
+        if places.size and not 0 <= places.min() <= places.max() < self.width:
+            raise StorageError(f"{self.name}: {self.path} of its copy is damaged", "Remove the file.")
         return places, self._read(self.dtype, offset + PLACES.itemsize * n_values, n_values, piece)
 
     def _read(self, dtype: np.dtype[Any], offset: int, length: int, piece: slice) -> NDArray[Any]:
@@ -89,15 +93,11 @@ class Band:
         return found
 
 
-def band_of(folder: str, number: int, layout: Layout, axis: int) -> Band:
-    """The file of a band in a folder.
-
-    Parameters
-    ----------
-    layout, axis : of the matrix, and of the lines that are stored in it
-    """
+def band_of(folder: str, number: int, layout: Layout, axis: int, step: int) -> Band:
+    """The file of a band in a folder; other parameters as of TurnedSource."""
+    width = min(step, layout.shape[axis] - number * step)
     path = Path(folder) / f"band-{number:06}"
-    return Band(layout.name, path, layout.shape[1 - axis], layout.dtype.newbyteorder("="))
+    return Band(layout.name, path, layout.shape[1 - axis], width, layout.dtype.newbyteorder("="))
 
 
 def held_of(layout: Layout, shape: tuple[int, ...], axis: int, step: int) -> dict[str, int]:
@@ -154,12 +154,12 @@ class _TurnedReader(Reader):
     def _lines_of(self, region: Region) -> Lines | None:
         """The stored values of a region, unless they are many."""
         bands = list(self._bands(region))
-        lengths = [ends[-1] - ends[0] for _, _, ends, _ in bands]
+        lengths = [int(ends[-1]) - int(ends[0]) for _, _, ends, _ in bands]
         if sum(lengths) > math.prod(extent(region)) // FEW:
             return None
         across = region[self._axis]
         found_ends = np.zeros(region[1 - self._axis].stop - region[1 - self._axis].start + 1, np.int64)
-        found_ends[1:] = np.cumsum(sum(np.diff(ends) for _, _, ends, _ in bands))
+        found_ends[1:] = np.cumsum(sum(np.diff(ends) for _, _, ends, _ in bands), dtype=np.int64)
         begins = found_ends[:-1].copy()
         values, places = np.empty(sum(lengths), self.layout.dtype), np.empty(sum(lengths), PLACES)
         for first, band, ends, n_values in bands:
@@ -192,11 +192,11 @@ class _TurnedReader(Reader):
                 np.add.at(flat, lines[inside] * line + at[inside] * step, values[inside])
         return out
 
-    def _bands(self, region: Region) -> Iterator[tuple[int, Band, NDArray[np.int64], int]]:
+    def _bands(self, region: Region) -> Iterator[tuple[int, Band, NDArray[np.int32], int]]:
         """The bands that a region lies in: the number of the first stored line, the file, the ends of the lines of the region, and
         how many values there are."""
         across, lines = region[self._axis], region[1 - self._axis]
         for number in range(across.start // self._step, -(-across.stop // self._step)):
-            band = band_of(self._folder, number, self.layout, self._axis)
+            band = band_of(self._folder, number, self.layout, self._axis, self._step)
             n_values = int(band.ends(slice(band.n_lines, band.n_lines))[0])
             yield number * self._step, band, band.ends(lines), n_values

@@ -75,12 +75,22 @@ def test_a_band_that_ends_early_is_damage_and_is_named():
     copy = turned_copy(write("x.h5", parts_of(x, "csr"), x.shape, "csr"), "csr", 8, Path("copy"))
     band = Path("copy/band-000001")
     content = band.read_bytes()
-    for length in (len(content) - 1, 8 * 51 - 1, 0):
+    for length in (len(content) - 1, 4 * 51 - 1, 0):
         band.write_bytes(content[:length])
         assert "band-000001 has" in copy.damage("copy", 1)
         with copy.open("copy").open() as reader, pytest.raises(StorageError, match=r"x\.h5, X.* band-000001|ends"):
             reader.read((slice(0, 20), slice(0, 50)))
     assert copy.damage("copy", 0) is None
+    # Of the right size, with a place that no value can have.
+    for place in (8, -1):
+        band.write_bytes(content[: 4 * 51] + np.int32(place).tobytes() + content[4 * 52 :])
+        assert copy.damage("copy", 1) is None
+        for read in ("read", "read_lines"):
+            with (
+                copy.open("copy").open() as reader,
+                pytest.raises(StorageError, match=r"x\.h5.*band-000001 of its copy is damaged"),
+            ):
+                getattr(reader, read)((slice(0, 20), slice(0, 50)))
 
 
 def test_what_takes_less_of_the_disk_is_made(monkeypatch):

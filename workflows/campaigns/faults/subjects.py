@@ -18,7 +18,7 @@ RESULT = "manifest.json"
 X, NEW = ("x.zarr/c/**/*",), ("new.zarr/c/**/*",)
 FIT = ("fit/**/*",)
 """A result that other commands read."""
-LARGE = {"rows.zarr", "tall.zarr", "square.zarr"}
+LARGE = {"rows.zarr", "few.zarr", "tall.zarr", "square.zarr"}
 """Data that are copied only for whoever reads them."""
 PARTITIONS = 3
 
@@ -155,6 +155,9 @@ SUBJECTS: dict[str, Subject] = {
     "run, of kernels": run("kernels"),
     "run, of HDF5 and .npy side by side, rotated": run("beside", "a.h5"),
     "run, of rows that are copied to scratch": run("rows", "rows.zarr/c/**/*", is_large=True),
+    "run, of sparse rows that are turned": run(
+        "few", "few.zarr/X/data/c/**/*", "few.zarr/X/ind*/c/**/*", is_large=True
+    ),
     "run, on a cluster": run("c", on_a_cluster=True),
     "job array": JobArray("c.yaml", "r"),
     "job array, of a covariance": JobArray("tall.yaml", "r", reads=("tall.zarr/c/**/*",)),
@@ -193,8 +196,9 @@ def prepare(place: Path) -> None:
         rows = rng.normal(size=(shape[0], 5)) * [9, 7, 5, 3, 2]
         return np.round(rows @ rng.normal(size=(5, shape[1])) + rng.normal(size=shape), 2).astype("f4")
 
-    def store(name: str, array: Any, chunks: tuple[int, ...]) -> None:
-        zarr.create_array(place / name, data=array, chunks=chunks, compressors=ZstdCodec(checksum=True))
+    def store(name: str, array: Any, chunks: tuple[int, ...], within: str = "") -> None:
+        codec = ZstdCodec(checksum=True)
+        zarr.create_array(place / name, name=within, data=array, chunks=chunks, compressors=codec)
 
     def config(name: str, **sections: Any) -> None:
         said = {"compute": {"workers": 2}, "output": {"path": "r", "report": False}, **sections}
@@ -243,6 +247,20 @@ def prepare(place: Path) -> None:
         "rows",
         input={"uri": "rows.zarr"},
         compute={"workers": 1, "memory": "215 MiB", "scratch": "scratch"},
+        model={"n_components": 3},
+    )
+    # Sparse ones of which each has 500 values.
+    ends = np.arange(25) * 500
+    attributes = {"encoding-type": "csr_matrix", "shape": [24, 250_000]}
+    zarr.create_group(place / "few.zarr").create_group("X", attributes=attributes)
+    store("few.zarr", rng.integers(1, 99, ends[-1]).astype("f4"), (1000,), "X/data")
+    places = [np.sort(rng.choice(250_000, 500, replace=False)) for _ in range(24)]
+    store("few.zarr", np.concatenate(places).astype("i4"), (1000,), "X/indices")
+    store("few.zarr", ends, (25,), "X/indptr")
+    config(
+        "few",
+        input={"uri": "few.zarr", "array": "X"},
+        compute={"workers": 1, "memory": "300 MiB", "scratch": "scratch"},
         model={"n_components": 3},
     )
     (place / "scratch").mkdir()
