@@ -57,6 +57,14 @@ def test_a_part_of_another_run_or_of_another_number_is_not_taken_for_this_one(tm
     assert not ours.whole(1, np.zeros(0))
 
 
+@pytest.mark.parametrize("like", [np.zeros((0, 0)), np.zeros(0, "f4"), np.zeros(0, "i8")])
+def test_a_part_of_another_type_or_number_of_axes_is_damage(tmp_path, like):
+    stage = Ledger(tmp_path, "run", 1, print).checkpoint("gram")
+    stage.keep(0, np.zeros(2))
+    with pytest.raises(Damaged, match="is 1-dimensional float64"):
+        stage.load(0, like)
+
+
 def test_parts_that_are_forgotten_are_gone(tmp_path):
     stage = Ledger(tmp_path, "run", 1, print).checkpoint("gram")
     for number in range(3):

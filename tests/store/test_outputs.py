@@ -1,9 +1,11 @@
-"""Arrays of a result that are written again in larger chunks, and processes that end before they are."""
+"""Arrays of a result: what shows that they are whole, and processes that end while they are written again in larger chunks."""
 
 import numpy as np
 import pytest
+import zarr
 
 from dpca.store.outputs import Outputs
+from dpca.store.stored import Arrays
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
 from tests.stores import random_array
@@ -42,3 +44,69 @@ def test_a_process_that_ends_while_chunks_are_merged_is_gone_on_with(ends_before
     assert [name for name in inventory if name.startswith("components")] == ["components"]
     assert again.array("components").chunks == (3, 40)
     np.testing.assert_array_equal(again.array("components")[...], VALUES)
+
+
+def intact(place):
+    """Components as they are after `gather`; returns the folder of the group."""
+    outputs = written(place)
+    for start in range(0, 40, 10):
+        outputs.write_part("components", (slice(start, start + 10),), VALUES[:, start : start + 10])
+    outputs.gather()
+    outputs.finish()
+    return place / "r"
+
+
+def test_every_flipped_byte_of_a_chunk_is_found_or_harmless(tmp_path):
+    chunk = intact(tmp_path) / "components" / "c" / "0" / "0"
+    content, found = chunk.read_bytes(), 0
+    for at in range(len(content)):
+        chunk.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+        outputs = Outputs(SyncedStore(tmp_path / "r"))
+        if outputs.damage("components") is None:
+            np.testing.assert_array_equal(outputs.array("components")[...], VALUES)
+        else:
+            found += 1
+    assert found > len(content) / 2
+    assert "components" in outputs.damage_of_any()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_chunk_that_is_gone_is_found_whatever_was_in_it(tmp_path, value):
+    outputs = written(tmp_path)
+    for start in range(0, 40, 10):
+        outputs.write_part("components", (slice(start, start + 10),), np.full((3, 10), value))
+    outputs.write("scores", np.full((3, 2), value), ("sample", "component"))
+    outputs.finish()
+    assert outputs.damage_of_any() is None
+    assert outputs.inventory()["components"]["chunks_written"] == 4
+    (tmp_path / "r" / "components" / "c" / "0" / "2").unlink()
+    assert "components/c/0/2 is gone" in outputs.damage_of_any()
+
+
+def test_a_copy_with_damage_does_not_take_the_place_of_an_array_that_is_gone(tmp_path):
+    group = intact(tmp_path)
+    (group / "components").rename(group / "components_in_other_chunks")
+    (group / "components_in_other_chunks" / "c" / "0" / "0").write_bytes(b"damage")
+    outputs = written(tmp_path)
+    assert outputs.inventory()["components"]["chunks_written"] == 0
+
+
+def test_a_group_whose_metadata_are_damaged_is_made_again_around_its_arrays(tmp_path):
+    group = intact(tmp_path)
+    for content in ("", "{", "[]", '{"zarr_format": 3, "node_type": "group", "attributes": 7}'):
+        (group / "zarr.json").write_text(content)
+        again = Outputs(SyncedStore(group))
+        again.create({"a": 1})
+        assert dict(zarr.open_group(group, mode="r").attrs) == {"format_version": 2, "a": 1}
+        np.testing.assert_array_equal(again.array("components")[...], VALUES)
+
+
+def test_a_copied_array_has_nothing_of_the_one_that_it_replaces(tmp_path):
+    outputs, one = written(tmp_path), Outputs({})
+    outputs.write_part("components", (slice(30, 40),), VALUES[:, 30:])
+    one.create({})
+    one.write("components", VALUES[:, :10], ("component", "x"))
+    one.finish()
+    outputs.copy("components", Arrays(one.store, "one", None)["components"])
+    assert outputs.inventory()["components"]["chunks_written"] == 1
+    np.testing.assert_array_equal(outputs.array("components")[...], VALUES[:, :10])

@@ -1,23 +1,28 @@
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import zarr
 
+from dpca import PCA
 from dpca.commands.prepare import settled_of
-from dpca.errors import InputError, LedgerError, OutputExistsError, StorageError, writing
+from dpca.errors import DataError, InputError, LedgerError, OutputExistsError, StorageError, writing
 from dpca.planning.runplan import Settled, SettledInput
 from dpca.slabs import make_plan
+from dpca.store.applied import applied_at
 from dpca.store.directory import ResultDirectory, certificate_at, manifest_at, read_status
 from dpca.store.names import names_along
-from dpca.store.results import Result
+from dpca.store.outputs import Outputs
+from dpca.store.results import Result, open_result, save_result
 from dpca.store.stored import Arrays
 from dpca.store.unfinished import NUMERICS, Begun
 from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
+from tests.stores import random_array
 
 SETTLED = Settled((SettledInput(make_plan((3, 4), 8, (3, 4)), "columns", None),), (), (), 1)
 
@@ -227,6 +232,29 @@ def test_a_ledger_that_is_kept_says_no_more_that_there_is_something_to_publish(d
     (directory.ledger / "batch.json").touch()
     directory.publish(keep_ledger=True)
     assert [name for name in os.listdir(directory.ledger) if name.endswith(".json")] == ["run.json"]
+
+
+def test_a_run_that_goes_on_after_its_end_begins_with_the_arrays_of_its_result(directory):
+    """Not with those of its last pass, nor with what a process left that was killed while it copied them."""
+    run = built(directory, "old")
+    for name in ("scores", "components", "weighted_components", "rotated_scores", "left_vectors"):
+        (directory.staged_arrays(run) / name).mkdir()
+        (directory.staged_arrays(run) / name / "c").write_text(name)
+    directory.commit({"verdict": "old"}, {"run": run})
+    directory.publish(keep_ledger=True)
+    staged = directory.staged_arrays(run)
+    for left in (staged, staged.with_name(".result.zarr.partial")):
+        (left / "stale").mkdir(parents=True)
+        (left / "stale" / "c").write_text("of an earlier attempt")
+    directory.reopen(replace(directory.kept(), config={"n": 2}))
+    assert sorted(str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()) == [
+        "scores/c",
+        "zarr.json",
+    ]
+    assert os.listdir(staged.parent) == ["result.zarr"]
+    assert directory.unfinished().config == {"n": 2}
+    assert arrays(directory) == "old"
+    assert (directory.path / "result.zarr" / "components" / "c").exists()
 
 
 @pytest.mark.parametrize(
@@ -442,6 +470,59 @@ def test_what_changed_is_named(directory):
     before.numerics["version"], before.numerics["cpu"] = same.numerics["version"], {"architecture": ["Z80"]}
     (note,) = before.check(directory.path, same)
     assert "another kind of CPU" in note
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A fit that was saved."""
+    return PCA(2).fit(random_array(0, (6, 8), "f8")).save(tmp_path / "fit")
+
+
+def test_a_result_whose_arrays_are_gone_is_not_opened(saved):
+    shutil.rmtree(saved / "result.zarr")
+    with pytest.raises(InputError, match="fit: its result.zarr is gone"):
+        open_result(saved)
+
+
+def test_a_fit_is_not_saved_over_anything(saved, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for place in (saved, tmp_path / "file", tmp_path / "link"):
+        with pytest.raises(OutputExistsError, match=f"{place.name}: exists already"):
+            PCA.load(saved).save(place)
+    assert sorted(os.listdir(tmp_path)) == ["file", "fit", "link"]
+
+
+def test_a_fit_that_is_replaced_while_it_is_copied_is_not_saved(saved, tmp_path, monkeypatch):
+    finish = Outputs.finish
+
+    def replacing(outputs):
+        finish(outputs)
+        manifest = json.loads((saved / "manifest.json").read_text())
+        (saved / "manifest.json").write_text(json.dumps({**manifest, "run": "b" * 32}))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outputs, "finish", replacing)
+        with pytest.raises(DataError, match="fit: was replaced while it was read"):
+            save_result(open_result(saved), tmp_path / "copy", {})
+    assert os.listdir(tmp_path) == ["fit"]
+
+
+def test_scores_that_are_replaced_while_they_are_read_are_refused(tmp_path):
+    place = tmp_path / "t.zarr"
+    for number in range(2):
+        zarr.create_group(place, overwrite=True, attributes={"result": "fit"}).create_array(
+            "scores", data=np.full((3, 2), float(number)), dimension_names=("sample", "component")
+        )
+        if number == 0:
+            opened = applied_at(place)
+            opened.check_still()
+            place.rename(tmp_path / "aside.zarr")
+    with pytest.raises(DataError, match="was replaced while it was read"):
+        opened.check_still()
+    shutil.rmtree(place)
+    with pytest.raises(DataError, match="was replaced while it was read"):
+        opened.check_still()
 
 
 @pytest.mark.parametrize(
