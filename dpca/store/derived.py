@@ -9,7 +9,7 @@ from typing import Any
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Coordinate
-from dpca.store.directory import ARRAYS, DERIVED, certificate_at, kind_at, manifest_at
+from dpca.store.directory import ARRAYS, DERIVED, SameRun, certificate_at, kind_at, manifest_at
 from dpca.store.stored import Arrays, Stored
 
 
@@ -84,6 +84,7 @@ def open_derived(path: str | Path) -> DerivedResult:
             f"{place}: is a result of dpca run, and has no derived analyses", "Make some with dpca derive."
         )
     manifest, certificate = manifest_at(place, DERIVED), certificate_at(place, str(place), DERIVED)
-    arrays = Arrays(str(place.absolute() / ARRAYS), str(place), manifest["arrays"])
+    same = SameRun(place.absolute(), manifest["run"], DERIVED)
+    arrays = Arrays(str(place.absolute() / ARRAYS), str(place), manifest["arrays"], same)
     _ = arrays.group  # an error in opening it is raised now
     return DerivedResult(place, manifest, certificate, arrays)

@@ -392,6 +392,42 @@ def run_at(place: Path) -> str:
     return str(manifest_at(place)["run"])
 
 
+class SameRun:
+    """A check that a directory still holds the result of a run, to be made after each read of its arrays.
+
+    The manifest goes before arrays are replaced (`ResultDirectory.publish`): what was read while it was there is of its run.
+
+    Parameters
+    ----------
+    place, kind : where the result is, and the kind of its manifest
+    run : the identifier of the run
+    """
+
+    def __init__(self, place: Path, run: str, kind: str = RUN_KIND) -> None:
+        self._place, self._run, self._kind = place, run, kind
+        self._seen: tuple[int, int, int] | None = None
+        """Facts about the file of the manifest when it was read last."""
+
+    def __call__(self) -> None:
+        seen = self._facts()
+        if seen is not None and seen == self._seen:
+            return
+        found = str(manifest_at(self._place, self._kind)["run"])
+        if found != self._run:
+            raise InputError(
+                f"{self._place}: holds the result of another run by now ({found}, not {self._run})",
+                "Open it again, or make again what was made of the other.",
+            )
+        self._seen = seen
+
+    def _facts(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._place / MANIFEST)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def _check_directory(place: Path) -> None:
     """Refuse a path that is no directory."""
     if not os.path.isdir(place):

@@ -7,7 +7,6 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from dpca.store.arrays import (
     Dims,
     of_group,
 )
-from dpca.store.directory import ARRAYS, ResultDirectory, certificate_at, manifest_at, run_at, write_documents
+from dpca.store.directory import ARRAYS, ResultDirectory, SameRun, certificate_at, manifest_at, run_at, write_documents
 from dpca.store.earlier import certificate_of_run
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
@@ -343,8 +342,7 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
     if not store.is_dir():
         raise InputError(f"{place}: its {ARRAYS} is gone", RESTORE)
     called = name or str(place)
-    check = partial(_check_still, place.absolute(), manifest["run"])
-    arrays = Arrays(str(store), called, manifest.get("arrays"), check)
+    arrays = Arrays(str(store), called, manifest.get("arrays"), SameRun(place.absolute(), manifest["run"]))
     _ = arrays.group  # an error in opening it is raised now
     return Result(place, manifest, arrays, called)
 
@@ -399,13 +397,3 @@ def _copy(result: Result, outputs: Outputs, values: Mapping[str, NDArray[Any]]) 
         outputs.copy(name, stored, values.get(name))
     outputs.finish()
     result.check_still()
-
-
-def _check_still(place: Path, run: str) -> None:
-    """Refuse a directory that holds another result by now, for example when an old pickled estimator is used."""
-    found = run_at(place)
-    if found != run:
-        raise InputError(
-            f"{place}: holds the result of another run by now ({found}, not {run})",
-            "Load or fit again.",
-        )

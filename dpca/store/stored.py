@@ -113,6 +113,10 @@ class Stored(Protocol):
         ...
 
 
+def _nothing() -> None:
+    """The check of arrays of no run."""
+
+
 class Filed:
     """An array of a result in files. It is pickled as its location, for tasks and other processes.
 
@@ -121,14 +125,15 @@ class Filed:
     array : open for reading
     where : the name of the result in errors
     whole : whether every chunk of it was written; otherwise none was, and it reads as its fill value
+    check : as of `Arrays`
     """
 
-    def __init__(self, array: zarr.Array[Any], where: str, whole: bool) -> None:
-        self._array, self._where, self._whole = array, where, whole
+    def __init__(self, array: zarr.Array[Any], where: str, whole: bool, check: Callable[[], None] = _nothing) -> None:
+        self._array, self._where, self._whole, self._check = array, where, whole, check
         self._watched, self._store = watched(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Filed, (self._array, self._where, self._whole)
+        return Filed, (self._array, self._where, self._whole, self._check)
 
     @property
     def name(self) -> str:
@@ -216,6 +221,7 @@ class Filed:
             raise InputError(f"{self._where}: its {self.name} can't be read: {cause}", RESTORE) from cause
         if self._whole and self._store.absent:
             raise InputError(f"{self._where}: {min(self._store.absent)} is gone", RESTORE)
+        self._check()
         return values
 
 
@@ -227,7 +233,7 @@ class Arrays(Mapping[str, Stored]):
     store : a directory; or, for a result in memory, its files by name
     where : the name of the result in errors
     inventory : `dpca.store.outputs.Outputs.inventory` at the time of writing; None for results of version 1
-    check : called before anything is opened; raises if this is another result by now
+    check : called before anything is opened, and after each read; raises if this is another result by now
     """
 
     def __init__(
@@ -235,7 +241,7 @@ class Arrays(Mapping[str, Stored]):
         store: str | dict[str, Any],
         where: str,
         inventory: Mapping[str, Any] | None,
-        check: Callable[[], None] | None = None,
+        check: Callable[[], None] = _nothing,
     ) -> None:
         self._store, self._where, self._inventory, self._check = store, where, inventory, check
         self._group: zarr.Group | None = None
@@ -249,8 +255,7 @@ class Arrays(Mapping[str, Stored]):
     def group(self) -> zarr.Group:
         """The Zarr group itself."""
         if self._group is None:
-            if self._check is not None:
-                self._check()
+            self._check()
             try:
                 self._group = zarr.open_group(self._opened(), mode="r")
                 if self._group.metadata.consolidated_metadata is not None:
@@ -280,7 +285,7 @@ class Arrays(Mapping[str, Stored]):
         if not isinstance(array, zarr.Array):
             raise InputError(f"{self._where}: its {name} is no array", RESTORE)
         if self._inventory is None:
-            return Filed(array, self._where, name in RESERVED_DIMS and not _unwritten(name, array))
+            return Filed(array, self._where, name in RESERVED_DIMS and not _unwritten(name, array), self._check)
         expected = self._inventory[name]
         found = described(array)
         if found != expected["array"]:
@@ -288,7 +293,7 @@ class Arrays(Mapping[str, Stored]):
                 f"{self._where}: its {name} is not the one that was written: {found}, not {expected['array']}", RESTORE
             )
         self._check_there(name, array, expected["chunks_written"])
-        return Filed(array, self._where, bool(expected["chunks_written"]))
+        return Filed(array, self._where, bool(expected["chunks_written"]), self._check)
 
     def _check_there(self, name: str, array: zarr.Array[Any], written: int) -> None:
         """Refuse a large array whose chunks are not all there, before memory is taken for its values."""
@@ -297,10 +302,10 @@ class Arrays(Mapping[str, Stored]):
         grid = math.prod(
             -(-length // chunk) for length, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
         )
-        there = chunks_in(Path(self._store, name)) if written == grid else 0
+        there = chunks_in(Path(self._store, name))
         if there < grid:
             raise InputError(
-                f"{self._where}: its {name} has {there or written:,} chunks, but an array of shape {array.shape} has {grid:,}",
+                f"{self._where}: its {name} has {there:,} chunks, but an array of shape {array.shape} has {grid:,}",
                 RESTORE,
             )
 

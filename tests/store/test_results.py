@@ -13,6 +13,7 @@ from dpca.commands.prepare import settled_of
 from dpca.errors import DataError, InputError, LedgerError, OutputExistsError, StorageError, writing
 from dpca.planning.runplan import Settled, SettledInput
 from dpca.slabs import make_plan
+from dpca.store import unfinished
 from dpca.store.applied import applied_at
 from dpca.store.directory import ResultDirectory, certificate_at, manifest_at, read_status
 from dpca.store.names import names_along
@@ -467,9 +468,22 @@ def test_what_changed_is_named(directory):
     before.numerics["version"] = 0
     with pytest.raises(LedgerError, match=f"the arithmetic changed since the run began: version: 0, now {NUMERICS}"):
         before.check(directory.path, same)
+    with pytest.raises(LedgerError, match=f"begun by a version of dpca with other arithmetic \\(0, now {NUMERICS}\\)"):
+        before.check_version(directory.path)
     before.numerics["version"], before.numerics["cpu"] = same.numerics["version"], {"architecture": ["Z80"]}
     (note,) = before.check(directory.path, same)
     assert "another kind of CPU" in note
+
+
+@pytest.mark.parametrize("what", ["numpy", "blas"])
+def test_another_library_of_arithmetic_is_named(directory, monkeypatch, what):
+    before = Begun.now({}, {}, SETTLED.as_json())
+    if what == "numpy":
+        monkeypatch.setattr(np, "__version__", "0.1")
+    else:
+        monkeypatch.setattr(unfinished, "blas_libraries", lambda: [{"internal_api": "abacus", "version": "1"}])
+    with pytest.raises(LedgerError, match=f"the arithmetic changed since the run began: {what}"):
+        before.check(directory.path, Begun.now({}, {}, SETTLED.as_json()))
 
 
 @pytest.fixture

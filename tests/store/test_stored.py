@@ -1,6 +1,7 @@
 """A published result of which something is gone or damaged: an error that names it, never zeros."""
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import zarr
 from dpca import PCA, open_gram
 from dpca.errors import DpcaError, InputError
 from dpca.store import outputs as store_outputs
+from dpca.store.derived import open_derived
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Filed
 from tests.commands.calls import dpca
@@ -95,6 +97,10 @@ def test_an_array_of_another_result_or_none_is_not_taken_for_its_own():
     consolidate("r/result.zarr")
     with pytest.raises(InputError, match="its mean is gone or damaged"):
         PCA.load("r")
+    zarr.create_group("r/result.zarr/mean")
+    consolidate("r/result.zarr")
+    with pytest.raises(InputError, match="its mean is no array"):
+        PCA.load("r")
 
 
 def two_results():
@@ -147,3 +153,49 @@ def test_no_reader_mixes_two_results(reader, monkeypatch):
             refused += ended == 2
             assert ended == 2
     assert refused
+
+
+IN_USE = {
+    "transform": lambda fit: fit.transform(random_array(2, (2, 40), "f8")),
+    "inverse_transform": lambda fit: np.asarray(fit.inverse_transform(np.ones((2, 3)))),
+    "components": lambda fit: np.asarray(fit.components_),
+    "scores": lambda fit: np.asarray(fit._result.arrays["scores"]),
+    "save": lambda fit: fit.save("copy"),
+    "gram": lambda fit: open_gram(fit).pca(2).eigenvalues,
+}
+
+
+@pytest.mark.parametrize("used", ["loaded", "used before", "pickled"])
+@pytest.mark.parametrize("call", IN_USE)
+def test_a_fit_in_use_answers_with_its_own_result_or_not_at_all(used, call, monkeypatch):
+    """Its directory holds the result of another run by now."""
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r, report: false}\n")
+    two_results()
+    monkeypatch.setattr(PCA, "_carried_bytes", 0)  # a pickle names the directory
+    fit = PCA.load("r")
+    if used == "used before":
+        IN_USE["transform"](fit)
+        IN_USE["inverse_transform"](fit)
+    if used == "pickled":
+        fit = pickle.loads(pickle.dumps(fit))
+    os.rename("r", "aside")
+    os.rename("other", "r")
+    with pytest.raises(InputError, match="r: holds the result of another run by now|was replaced"):
+        IN_USE[call](fit)
+    os.rename("r", "other")
+    os.rename("aside", "r")
+    IN_USE[call](fit)
+
+
+def test_derived_analyses_in_use_are_of_one_run_too():
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r, report: false}\n")
+    Path("d.yaml").write_text("from: r\nanalyses: [{name: a, model: {kind: pca}}]\noutput: {path: d, report: false}\n")
+    two_results()
+    assert dpca("derive", "d.yaml") == 0
+    opened = open_derived("d")
+    scores = opened.arrays["a/scores"]
+    before = np.asarray(scores)
+    assert dpca("derive", "d.yaml", "--overwrite") == 0
+    with pytest.raises(InputError, match="d: holds the result of another run by now"):
+        np.asarray(scores)
+    np.testing.assert_array_equal(np.asarray(open_derived("d").arrays["a/scores"]), before)

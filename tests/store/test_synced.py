@@ -66,6 +66,18 @@ def test_an_array_that_is_replaced_is_read_anew():
     assert outputs.array("a")[...].tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("gone", ["", "a0"])
+def test_a_late_task_does_not_bring_back_what_was_removed(tmp_path, gone):
+    outputs = Outputs(SyncedStore(tmp_path / "r"))
+    outputs.create({})
+    outputs.write("a0", np.zeros((4, 2)), ("sample", "component"))
+    array = outputs.array("a0")
+    durable.remove(tmp_path / "r" / gone)
+    with pytest.raises(FileNotFoundError, match="is gone"):
+        array[...] = 1
+    assert not (tmp_path / "r" / "a0").exists()
+
+
 def test_nothing_is_written_if_the_block_raises():
     outputs = Outputs({})
     outputs.create({})
