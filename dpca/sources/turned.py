@@ -137,7 +137,7 @@ class TurnedSource(Source):
         yield _TurnedReader(self._folder, self.layout, self._axis, self._step)
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "bands of a sparse matrix", "uri": self._folder}
+        return {"uri": self._folder}
 
 
 class _TurnedReader(Reader):
