@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import sys
 import threading
 
 import pytest
@@ -169,3 +170,48 @@ def test_bytes_are_described_in_powers_of_1000(count, text):
 
 def test_seconds_are_described_as_a_clock():
     assert [describe_seconds(s) for s in (5, 75, 4000)] == ["0:05", "1:15", "1:06:40"]
+
+
+class Watched(Progress):
+    """Notes what of its state is changed, or looked at, without its lock."""
+
+    free: list
+
+    def __init__(self, **given):
+        self.__dict__["free"] = []
+        super().__init__(**given)
+
+    def _is_shared(self, name):
+        return name in ("_snapshot", "_began") and "_started" in self.__dict__  # it is made by now
+
+    def __setattr__(self, name, value):
+        if self._is_shared(name) and not self._lock._is_owned():
+            self.free.append((sys._getframe(1).f_code.co_name, name))
+        super().__setattr__(name, value)
+
+    def __getattribute__(self, name):
+        if name == "_began" and super().__getattribute__("_is_shared")(name) and not self._lock._is_owned():
+            self.free.append((sys._getframe(1).f_code.co_name, name))
+        return super().__getattribute__(name)
+
+
+def test_what_threads_share_is_changed_and_written_under_one_lock(tmp_path, monkeypatch):
+    watched, written = None, threading.Event()
+
+    def write(path, document):
+        if not watched._lock._is_owned():
+            watched.free.append("status")
+        written.set()
+
+    monkeypatch.setattr("dpca.execution.progress.write_briefly", write)
+    watched = Watched(status=tmp_path / "status.json", vitals=lambda: Vitals(1, 2, 3))
+    watched.expect(2)
+    with watched.stage("gram", 100, 4):
+        watched.advance(50)
+        watched.added(2)
+        watched.show(Preview(2, 4, (0.5, 0.25)))
+        watched.judge(1, 3, [0.1, 0.2], 1e-6, 2)
+        written.clear()
+        assert written.wait(60)  # by the thread that writes each second
+    watched.finish("done")
+    assert watched.free == []

@@ -35,6 +35,19 @@ def test_regions_are_lent_again_and_counted_once():
         assert reader.bytes_read == 0
 
 
+def test_memory_is_given_out_and_counted_under_a_lock():
+    class Watched(Slabs):
+        def __setattr__(self, name, value):
+            if name in ("_free", "_bytes") and "_lock" in self.__dict__:
+                assert self._lock.locked(), name
+            super().__setattr__(name, value)
+
+    slabs = Watched()
+    for start in (0, 5000):
+        region = (slice(0, 20), slice(start, start + 5000))
+        np.testing.assert_array_equal(slabs.keep(region, X[region], 1.0), X[region])
+
+
 def test_lines_of_a_sparse_matrix_are_lent_again_and_counted_once():
     few, many = (
         scipy.sparse.random_array((40, 60), density=share, rng=np.random.default_rng(0)) for share in (0.05, 0.5)

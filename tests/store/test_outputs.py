@@ -1,5 +1,7 @@
 """Arrays of a result: what shows that they are whole, and processes that end while they are written again in larger chunks."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import zarr
@@ -110,3 +112,22 @@ def test_a_copied_array_has_nothing_of_the_one_that_it_replaces(tmp_path):
     outputs.copy("components", Arrays(one.store, "one", None)["components"])
     assert outputs.inventory()["components"]["chunks_written"] == 1
     np.testing.assert_array_equal(outputs.array("components")[...], VALUES[:, :10])
+
+
+def test_parts_of_chunks_that_tasks_share_are_written_under_the_guard(tmp_path, monkeypatch):
+    held, write = [], zarr.Array.__setitem__
+
+    @contextmanager
+    def guard():
+        held.append(True)
+        yield
+        held.pop()
+
+    def writing(array, region, values):
+        assert held
+        write(array, region, values)
+
+    outputs = written(tmp_path).guarded_by(guard())
+    monkeypatch.setattr(zarr.Array, "__setitem__", writing)
+    outputs.write_part("components", (slice(0, 10),), VALUES[:, :10])
+    assert held == []
