@@ -171,6 +171,22 @@ def test_times_in_npz_that_are_no_dates_keep_their_units(units, calendar, step):
         assert (str(found["time.units"]), str(found["time.calendar"])) == (units, calendar)
 
 
+def test_anndata_of_features_that_are_chosen_otherwise_by_now_is_refused(capsys):
+    anndata, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    for first in (0, 1):
+        chosen = pd.DataFrame({"chosen": np.arange(20) % 2 == first}, index=[f"g{number}" for number in range(20)])
+        anndata.AnnData(random_array(0, (N, 20), "f8"), var=chosen).write_h5ad("cells.h5ad")
+        if first == 0:
+            Path("y.yaml").write_text(
+                "input: {uri: cells.h5ad, features: {column: chosen}}\nmodel: {n_components: 2}\noutput: {path: y, report: false}\n"
+            )
+            assert dpca("run", "y.yaml") == 0
+            assert dpca("export", "y", "--to", "anndata") == 0
+            assert anndata.read_h5ad("y.h5ad").var["chosen"].tolist() == chosen["chosen"].tolist()
+    assert dpca("export", "y", "--to", "anndata", "--overwrite") == 2
+    assert "column 'chosen' chooses other features than when y was made" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("to", ["netcdf", "hdf5", "anndata"])
 def test_a_file_that_the_disk_does_not_take_ends_in_a_sentence_and_the_process_lives(result, to, capsys):
     pytest.importorskip("anndata")

@@ -62,6 +62,13 @@ def test_a_gram_matrix_of_data_that_changed_is_refused(capsys):
     assert not Path("r2").exists()
 
 
+def test_a_gram_matrix_of_samples_along_another_axis_is_refused(capsys):
+    np.save("square.npy", random_array(2, (12, 12), "f8"))
+    assert run(uri="square.npy") == 0
+    assert run("--from-gram", "r", uri="square.npy", more=", samples_axis: 1", path="r2") == 2
+    assert "input.samples_axis: 0, now 1" in capsys.readouterr().err
+
+
 def test_a_kept_gram_matrix_without_its_chunks_is_refused(capsys):
     made(make)
     for name in ("gram_mean_product", "gram"):

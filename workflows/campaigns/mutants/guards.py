@@ -55,6 +55,8 @@ ANSWERS = {
 """What calls that look for a difference give where they find none."""
 FACTS = re.compile(r"_?(fingerprint\w*|state|file_state|this_process|chunks_digest|numerics|now)")
 """Functions with facts that are compared elsewhere."""
+FOLLOW = {"uri", "kind"}
+"""Facts that tell nothing: where data lie is not compared, and of another format all other facts are others."""
 BY_HAND = {
     "dpca/system/durable.py": (
         ('path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")', "path.unlink(missing_ok=True) or path"),
@@ -200,7 +202,7 @@ def _found(path: str, function: str, statement: ast.stmt) -> Iterator[Piece]:
                 yield from _compared(node, every)
                 if isinstance(node, ast.Dict) and FACTS.fullmatch(own):
                     for key, value in zip(node.keys, node.values, strict=True):
-                        if isinstance(key, ast.Constant) and key.value != "uri":  # where data lie is not compared
+                        if isinstance(key, ast.Constant) and key.value not in FOLLOW:
                             yield "fact", key, value, ""
     match statement:
         case ast.Expr(value=ast.Call(func=function_called) as call):
