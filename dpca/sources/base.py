@@ -299,6 +299,12 @@ class Reader(ABC):
 
         A failed read is retried, as by `read`.
         """
+        lines = self._tried(self._lines_of, region)
+        if lines is not None:
+            self.bytes_read += size_of(extent(region), self.layout.dtype)
+        return lines
+
+    def _lines_of(self, region: Region) -> Lines | None:
         return None
 
     def _tried(self, read: Callable[[Region], T], region: Region) -> T:

@@ -206,12 +206,6 @@ class _SparseReader(Reader):
         self._count()
         return out
 
-    def read_lines(self, region: Region) -> Lines | None:
-        lines = self._tried(self._lines_of, region)
-        if lines is not None:
-            self.bytes_read += size_of(extent(region), self.layout.dtype)
-        return lines
-
     def _lines_of(self, region: Region) -> Lines | None:
         """The stored values of a region, unless they are many."""
         across, most = region[1 - self._lines], math.prod(extent(region)) // FEW

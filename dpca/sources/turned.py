@@ -145,12 +145,6 @@ class _TurnedReader(Reader):
         super().__init__(layout)
         self._folder, self._axis, self._step = folder, axis, step
 
-    def read_lines(self, region: Region) -> Lines | None:
-        lines = self._tried(self._lines_of, region)
-        if lines is not None:
-            self.bytes_read += size_of(extent(region), self.layout.dtype)
-        return lines
-
     def _lines_of(self, region: Region) -> Lines | None:
         """The stored values of a region, unless they are many."""
         bands = list(self._bands(region))
