@@ -65,6 +65,7 @@ from dpca.system.machine import watched_memory
 ROTATED = "rotated_scores"
 Projecting = Literal["least_squares", "mean"]
 LEAST_SQUARES: Projecting = "least_squares"
+FOR_A_WHILE = "in the end or for a while it was another"
 CALL_RATE, PROJECTION_ERROR = "call_rate", "projection_standard_error"
 """Share of the features of the fit of which a sample has a value, and the standard errors of scores by least squares."""
 
@@ -174,10 +175,9 @@ def transform(
         write_coordinates(outputs, of_names.source, dims, axis)
         said = _shrinkage(fit, groups[0].source, outputs, by_least_squares)
         _project(projectors, written, Runner(executor, progress, ledger))
-        if differences(identity, fingerprint(groups)) or ledger.stale(sources):
-            aside.forget()
-            raise changed(names_of(groups), "in the end or for a while it was another")
         with forgetting(aside):
+            if differences(identity, fingerprint(groups)) or ledger.stale(sources):
+                raise changed(names_of(groups), FOR_A_WHILE)
             for projector in projectors:
                 projector.check_unchanged()
         check_same_fit(fit, aside)
@@ -459,6 +459,8 @@ def reconstruct_samples(
         for one, restorer in zip(each, restorers, strict=True):
             restorer.restore(outputs, one.dims.placed(one.samples_axis), Runner(executor, progress, ledger))
         with forgetting(aside):
+            if ledger.stale(sources):
+                raise changed(", ".join(source.layout.name for source in sources), FOR_A_WHILE)
             for restorer in restorers:
                 restorer.check_unchanged()
         check_same_fit(fit, aside)
