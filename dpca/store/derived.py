@@ -84,7 +84,7 @@ def open_derived(path: str | Path) -> DerivedResult:
             f"{place}: is a result of dpca run, and has no derived analyses", "Make some with dpca derive."
         )
     manifest, certificate = manifest_at(place, DERIVED), certificate_at(place, str(place), DERIVED)
-    same = SameRun(place.absolute(), manifest["run"], DERIVED)
+    same = SameRun(str(place), place.absolute(), manifest["run"], DERIVED)
     arrays = Arrays(str(place.absolute() / ARRAYS), str(place), manifest["arrays"], same)
     _ = arrays.group  # an error in opening it is raised now
     return DerivedResult(place, manifest, certificate, arrays)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from dpca.errors import InputError, LedgerError, OutputExistsError, writing
+from dpca.errors import DataError, InputError, LedgerError, OutputExistsError, writing
 from dpca.settings import OUTPUT, RESUME, Setting
 from dpca.store.earlier import IN_ALL, manifest_of_run
 from dpca.store.outputs import FORMAT_VERSION, Outputs
@@ -392,6 +392,14 @@ def run_at(place: Path) -> str:
     return str(manifest_at(place)["run"])
 
 
+def replaced(name: str) -> DataError:
+    """The error for a result that is another one than when it was opened."""
+    return DataError(
+        f"{name}: was replaced while it was read: it holds the result of another run by now",
+        "Open it again, or do it again with the result that is there now.",
+    )
+
+
 class SameRun:
     """A check that a directory still holds the result of a run, to be made after each read of its arrays.
 
@@ -399,12 +407,13 @@ class SameRun:
 
     Parameters
     ----------
-    place, kind : where the result is, and the kind of its manifest
+    name : of the result in errors
+    place, kind : where it is, and the kind of its manifest
     run : the identifier of the run
     """
 
-    def __init__(self, place: Path, run: str, kind: str = RUN_KIND) -> None:
-        self._place, self._run, self._kind = place, run, kind
+    def __init__(self, name: str, place: Path, run: str, kind: str = RUN_KIND) -> None:
+        self._name, self._place, self._run, self._kind = name, place, run, kind
         self._seen: tuple[int, int, int] | None = None
         """Facts about the file of the manifest when it was read last."""
 
@@ -414,10 +423,7 @@ class SameRun:
             return
         found = str(manifest_at(self._place, self._kind)["run"])
         if found != self._run:
-            raise InputError(
-                f"{self._place}: holds the result of another run by now ({found}, not {self._run})",
-                "Open it again, or make again what was made of the other.",
-            )
+            raise replaced(self._name)
         self._seen = seen
 
     def _facts(self) -> tuple[int, int, int] | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.regressors import grouped, terms_of
-from dpca.errors import ConfigError, DataError, InputError, OutputExistsError, writing
+from dpca.errors import ConfigError, InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.numerics.regression import Regressed
 from dpca.numerics.rotation import RotationResult
@@ -32,7 +32,16 @@ from dpca.store.arrays import (
     Dims,
     of_group,
 )
-from dpca.store.directory import ARRAYS, ResultDirectory, SameRun, certificate_at, manifest_at, run_at, write_documents
+from dpca.store.directory import (
+    ARRAYS,
+    ResultDirectory,
+    SameRun,
+    certificate_at,
+    manifest_at,
+    replaced,
+    run_at,
+    write_documents,
+)
 from dpca.store.earlier import certificate_of_run
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
@@ -121,9 +130,7 @@ class Result:
     def check_still(self) -> None:
         """Refuse what was read of several arrays if the result was replaced meanwhile: it may be of both."""
         if self.path is not None and run_at(self.path) != self.run:
-            raise DataError(
-                f"{self.name}: was replaced while it was read", "Do it again with the result that is there now."
-            )
+            raise replaced(self.name)
 
     @property
     def filled_values(self) -> int:
@@ -342,7 +349,7 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
     if not store.is_dir():
         raise InputError(f"{place}: its {ARRAYS} is gone", RESTORE)
     called = name or str(place)
-    arrays = Arrays(str(store), called, manifest.get("arrays"), SameRun(place.absolute(), manifest["run"]))
+    arrays = Arrays(str(store), called, manifest.get("arrays"), SameRun(called, place.absolute(), manifest["run"]))
     _ = arrays.group  # an error in opening it is raised now
     return Result(place, manifest, arrays, called)
 

@@ -79,7 +79,10 @@ class Process:
         if not self.runs:
             return False
         assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        try:
+            os.kill(self._process.pid, number)
+        except ProcessLookupError:  # it has ended, and the server that forks has not said so yet
+            return False
         self.killed |= number is signal.SIGKILL
         self.told |= number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
         return True
