@@ -7,11 +7,15 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zarr
 
+from dpca import KernelPCA, open_gram
 from dpca.analyses.kept import SourceResults
 from dpca.commands import apply, run
+from dpca.errors import DataError
+from dpca.execution.stage import Runner
 from dpca.methods.projectors import FromTraining
 from tests import crossings
 from tests.commands.calls import dpca
@@ -120,3 +124,49 @@ def test_nothing_is_made_of_what_changed_meanwhile(command, change, monkeypatch,
     assert not Path(f".{out}.partial").exists()
     if change == "a chunk, for a while":
         assert dpca(*words.split(), *(["--overwrite"] if out == "r" else [])) == 0
+
+
+IN_PYTHON = {
+    "KernelPCA.transform": ("kernels", lambda fit: fit.transform(random_array(4, (4, 40), "f8"))),
+    "KernelPCA.inverse_transform": ("kernels", lambda fit: np.asarray(fit.inverse_transform(np.ones((2, 3))))),
+    "Analysis.components": ("fit", lambda fit: fit.pca(2).components()),
+    "Analysis.transform": ("fit", lambda fit: fit.pca(2).transform(random_array(4, (4, 40), "f8"))),
+}
+"""What reads the training data again, by a kernel or by a kept Gram matrix."""
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("call", IN_PYTHON)
+def test_nothing_is_made_in_python_of_training_data_that_changed(call, when, monkeypatch):
+    made(fits)
+    name, use = IN_PYTHON[call]
+    fit = (KernelPCA.load if name == "kernels" else open_gram)(name)
+    use(fit)
+    fit = (KernelPCA.load if name == "kernels" else open_gram)(name)
+    if when == "before":
+        a_chunk("x.zarr", lambda: None)
+    else:
+        run_stage, seen = Runner.run, []
+
+        def reading(runner, stage):
+            found = run_stage(runner, stage)
+            if not seen:
+                seen.append(a_chunk("x.zarr", lambda: None))
+            return found
+
+        monkeypatch.setattr(Runner, "run", reading)
+    with pytest.raises(DataError, match="changed"):
+        use(fit)
+
+
+def test_a_kernel_fit_that_is_replaced_while_it_is_loaded_is_refused(monkeypatch):
+    made(fits)
+    adopt = KernelPCA._adopt
+
+    def replacing(fit, *given, **more):
+        adopt(fit, *given, **more)
+        the_fit("", lambda: None)
+
+    monkeypatch.setattr(KernelPCA, "_adopt", replacing)
+    with pytest.raises(DataError, match="kernels: was replaced while it was read"):
+        KernelPCA.load("kernels")
