@@ -211,7 +211,7 @@ def _found(path: str, function: str, statement: ast.stmt) -> Iterator[Piece]:
                 yield "flush", statement, statement, "pass"
             elif called in UNFLUSHED and len(call.args) == 2:
                 yield "flush", function_called, function_called, UNFLUSHED[called]
-            elif head in LOCKS:
+            elif head in LOCKS and "lock" in called:  # not that of memory
                 yield "lock", statement, statement, "pass"
             elif CHECKS.fullmatch(called):
                 yield "check", statement, statement, "pass"
