@@ -752,9 +752,10 @@ class Stopping(durable.Disk):
         self.left = at
 
     def write(self, path, save, flush=True, mode=durable.FILE):
-        self.left -= threading.current_thread() is threading.main_thread()
-        if not self.left:
-            raise KeyboardInterrupt
+        if threading.current_thread() is threading.main_thread():
+            self.left -= 1
+            if not self.left:  # once: in zarr's thread, which a task waits for, an interrupt would end its loop
+                raise KeyboardInterrupt
         super().write(path, save, flush, mode)
 
 
