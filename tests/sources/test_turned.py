@@ -34,7 +34,7 @@ def turned_copy(source, kind, step, path):
 
 
 @given(st.data())
-@examples(40)
+@examples(20)
 def test_any_region_of_a_turned_copy_is_that_of_the_dense_matrix_and_so_are_its_lines(tmp_path_factory, data):
     kind, rng = data.draw(st.sampled_from(KINDS)), np.random.default_rng(data.draw(st.integers(0, 99)))
     shape = data.draw(st.tuples(st.integers(1, 30), st.integers(1, 30)))

@@ -110,6 +110,12 @@ def two_results():
         assert dpca("run", "c.yaml", "--set", f"output.path={place}") == 0
 
 
+def two_fits():
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r, report: false}\n")
+    Path("d.yaml").write_text("from: r\nanalyses: [{name: a, model: {kind: pca}}]\noutput: {path: d, report: false}\n")
+    two_results()
+
+
 WHOLE = {
     "csv": lambda: dpca("export", "r", "--to", "csv", "--out", "e"),
     "npz": lambda: dpca("export", "r", "--to", "npz", "--out", "e.npz"),
@@ -169,8 +175,7 @@ IN_USE = {
 @pytest.mark.parametrize("call", IN_USE)
 def test_a_fit_in_use_answers_with_its_own_result_or_not_at_all(used, call, monkeypatch):
     """Its directory holds the result of another run by now."""
-    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r, report: false}\n")
-    two_results()
+    made(two_fits)
     monkeypatch.setattr(PCA, "_carried_bytes", 0)  # a pickle names the directory
     fit = PCA.load("r")
     if used == "used before":
@@ -188,9 +193,7 @@ def test_a_fit_in_use_answers_with_its_own_result_or_not_at_all(used, call, monk
 
 
 def test_derived_analyses_in_use_are_of_one_run_too():
-    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r, report: false}\n")
-    Path("d.yaml").write_text("from: r\nanalyses: [{name: a, model: {kind: pca}}]\noutput: {path: d, report: false}\n")
-    two_results()
+    made(two_fits)
     assert dpca("derive", "d.yaml") == 0
     opened = open_derived("d")
     scores = opened.arrays["a/scores"]
