@@ -387,19 +387,6 @@ def check_replaces_no_part(file: Path) -> None:
         raise OutputExistsError(f"{file}: is a part of the result {inside}", "Name another file with --out.")
 
 
-def run_at(place: Path) -> str:
-    """The identifier of the run whose result lies at a place."""
-    return str(manifest_at(place)["run"])
-
-
-def replaced(name: str) -> DataError:
-    """The error for a result that is another one than when it was opened."""
-    return DataError(
-        f"{name}: was replaced while it was read: it holds the result of another run by now",
-        "Open it again, or do it again with the result that is there now.",
-    )
-
-
 class SameRun:
     """A check that a directory still holds the result of a run, to be made after each read of its arrays.
 
@@ -423,7 +410,10 @@ class SameRun:
             return
         found = str(manifest_at(self._place, self._kind)["run"])
         if found != self._run:
-            raise replaced(self._name)
+            raise DataError(
+                f"{self._name}: was replaced while it was read: it holds the result of another run by now",
+                "Open it again, or do it again with the result that is there now.",
+            )
         self._seen = seen
 
     def _facts(self) -> tuple[int, int, int] | None:
