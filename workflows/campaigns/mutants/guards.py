@@ -32,7 +32,7 @@ TRUSTED = re.compile(
 )
 """Where every error is such a one."""
 COMPARED = re.compile(
-    r"_?(.*fingerprint.*|.*sha256|.*digest.*|checksum|crc|boot|owner|numerics|format_version|run|run_at|identity|inventory"
+    r"_?(.*fingerprint.*|.*sha256|.*digest.*|checksum|crc|boot|owner|numerics|format_version|run|identity|inventory"
     r"|modified.*|chunks_written|place_of|st_ino|st_dev|st_uid|st_nlink)",
     re.IGNORECASE,
 )
