@@ -162,7 +162,7 @@ def applied(lines: Lines, mean: F64, divisor: F64, components: F64) -> tuple[F64
     gone = np.isnan(mean)
     factor = np.where(gone, 0.0, 1.0 / np.where(np.isnan(divisor), 1.0, divisor))
     centre = np.where(gone, 0.0, mean) * factor
-    samples = (stored.matrix if lines.axis == 0 else stored.matrix.T.tocsr()).copy()
+    samples = stored.matrix if lines.axis == 0 else stored.matrix.T.tocsr()
     samples.data *= factor[samples.indices]
     norm2, product = float(centre @ centre), samples @ centre
     squares = samples.power(2).sum(axis=1) - 2 * product + norm2
