@@ -451,5 +451,15 @@ def read_status(path: Path) -> dict[str, Any]:
     if status["state"] == "running" and status["host"] == socket.gethostname() and not psutil.pid_exists(status["pid"]):
         status["state"], status["message"] = "killed", "" if unfinished else "nothing is kept"
     if unfinished and status["state"] in ("killed", "interrupted"):
-        status["message"] = "; ".join(filter(None, [status["message"], "what is finished is kept: --resume goes on"]))
+        status["message"] = "; ".join(filter(None, [status["message"], _how_it_goes_on(path)]))
     return status
+
+
+def _how_it_goes_on(path: Path) -> str:
+    """A sentence on what is finished of a run that has ended early: whether it can be resumed."""
+    try:
+        if (begun := Begun.read(path / LEDGER / BEGUN)) is not None:
+            begun.check_version(path)
+    except LedgerError as error:
+        return error.message.removeprefix(f"{path}: ")
+    return "what is finished is kept: --resume goes on"
