@@ -233,6 +233,11 @@ class Transformed:
         return self.products.n
 
     @property
+    def lengths2(self) -> F64:
+        """|r_i|^2 of the rows, (p,)."""
+        return self.products.norms2(True)
+
+    @property
     def error(self) -> float:
         """The norm of the errors of their products."""
         return rounding.of_products(float(self.exposed.sum()), _norm2(self.rounded), self.products.rounding)
@@ -260,6 +265,7 @@ class Transformed:
         eigenvalues: F64,
         exposed: float | None = None,
         anywhere: float | None = None,
+        lengths: float | None = None,
     ) -> F64:
         """Relative errors of eigenvalues, (k,), descending from the largest; infinite where they are 0.
 
@@ -268,20 +274,26 @@ class Transformed:
         weights : of the rows in components of norm 1, (p, k), or one such a lag, (lags, p, k)
         coefficients : A^H times them: of the samples, (n, k) or (lags, n, k)
         exposed : as of `floor`
-        anywhere : |D|^2 of sums of rows, where the components are of such sums; None for the rows themselves
+        anywhere, lengths : |D|^2, and squared norms of rows that were orthogonal to each other, in sums of rows, where the components are of such
+            sums; None for the rows themselves
         """
+        n_lags = len(weights) if weights.ndim == 3 else 1
 
         def squares(of: Matrix, columns: Matrix) -> F64:
             found = np.abs(columns.conj().T @ of) ** 2
             return np.asarray(found.reshape(-1, columns.shape[1], len(eigenvalues)).sum(axis=(0, 1)))
 
-        stored = (self.norms2 @ np.abs(coefficients) ** 2).reshape(-1, len(eigenvalues)).sum(axis=0)
+        def weighted(norms2: F64, columns: Matrix) -> F64:
+            return np.asarray((norms2 @ np.abs(columns) ** 2).reshape(-1, len(eigenvalues)).sum(axis=0))
+
         reach = rounding.Reach(
             eigenvalues,
-            stored,
+            weighted(self.norms2, coefficients),
             float(self.exposed.sum()) if exposed is None else exposed,
+            weighted(self.lengths2, weights),
+            float(self.lengths2.sum()) * n_lags if lengths is None else lengths,
             squares(weights, self.rounded),
-            _norm2(self.rounded) * (len(weights) if weights.ndim == 3 else 1) if anywhere is None else anywhere,
+            _norm2(self.rounded) * n_lags if anywhere is None else anywhere,
             squares(weights, self.mean[:, None]),
         )
         if isinstance(self.products, FactorProducts):

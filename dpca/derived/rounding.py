@@ -4,6 +4,8 @@ With rows A X, A = A_s ... A_1, and a component of eigenvalue lambda = sigma^2, 
 
 - in the stored products: the entry (i, j) of K is off by `rounding` |x_i| |x_j|, the row i of a factor F by `rounding` |x_i|;
 - in each operator, by what it rounds: `Chain.rounding` measures the sum of what reaches the rows, D, in a few random directions;
+- in the rows r_i that operators leave, whose products are kept in double: the entry (i, j) is off by eps |r_i| |r_j|, of which sums of rows that
+  cancel keep all. Rows that are alike, such as means of neighbours, are longer than those of samples that are orthogonal to each other;
 - in the mean that is put back, X X' = K + 1 r' + r 1' + c 11', of which r is off by a share of |x_i| |m|, and c of |m|^2, also where a factor
   gets a column for it, whose square is the difference of c and another;
 - in the eigensolve, by a few eps of the largest eigenvalue (singular value of a factor) for all of them: `SMALLEST`, 8 eps, beside at most
@@ -36,6 +38,10 @@ class Reach:
     """sum_i |x_i|^2 |c_i|^2: of stored products, (k,)."""
     exposed: float
     """The trace of A K A^H if samples were orthogonal: the same over all directions."""
+    rows: F64
+    """sum_i |r_i|^2 |w_i|^2 with the weights w of rows: of their own products, (k,)."""
+    lengths: float
+    """The trace of the products if rows were orthogonal: the same over all directions."""
     operators: F64
     """|u^H D|^2 / lambda: of what operators round, (k,)."""
     anywhere: float
@@ -55,8 +61,9 @@ def of_matrix(reach: Reach, rounding: float) -> F64:
     directions = np.maximum(reach.exposed, SAFETY**2 * reach.stored * reach.eigenvalues)
     of_products = max(rounding, SMALLEST) * np.sqrt(reach.stored * directions)
     of_operators = SAFETY * (np.sqrt(reach.operators * reach.exposed) + np.sqrt(reach.stored * reach.anywhere))
+    of_rows = EPS * np.sqrt(reach.rows * reach.lengths)
     solved = SMALLEST * reach.eigenvalues.max(initial=0.0) * inverse
-    return _of_all((of_products + of_operators) * np.sqrt(inverse) + solved, reach, rounding)
+    return _of_all((of_products + of_operators + of_rows) * np.sqrt(inverse) + solved, reach, rounding)
 
 
 def of_factor(reach: Reach, rounding: float, n: int) -> F64:
@@ -65,7 +72,9 @@ def of_factor(reach: Reach, rounding: float, n: int) -> F64:
     Of n samples: a direction of F that has less than n eps of the mean is taken to have nothing of it.
     """
     solved = SMALLEST * np.sqrt(reach.eigenvalues.max(initial=0.0) * reciprocal(reach.eigenvalues))
-    of_rows = max(rounding, SMALLEST) * np.sqrt(reach.stored) + SAFETY * np.sqrt(reach.operators)
+    of_rows = (
+        max(rounding, SMALLEST) * np.sqrt(reach.stored) + SAFETY * np.sqrt(reach.operators) + EPS * np.sqrt(reach.rows)
+    )
     return _of_all(2 * (of_rows + solved), reach, max(rounding, n * EPS))
 
 

@@ -106,16 +106,17 @@ def spod(
         of_samples = samples.chain.adjoint(sums)
         together = float(samples.norms2 @ (np.abs(of_samples) ** 2).sum(axis=1))
         squares = (np.abs(sums) ** 2).sum(axis=1)
+        lengths = float(samples.lengths2 @ squares)
         exposed = max(together, float(samples.exposed @ squares))
         rounded = max(
             _norm2(sums.conj().T @ samples.rounded), float(squares @ (np.abs(samples.rounded) ** 2).sum(axis=1))
         )
-        rank[f] = samples.rank(energies[f], exposed)
+        rank[f] = samples.rank(energies[f], max(exposed, lengths))
         energies[f, rank[f] :] = 0.0
         kept, directions = energies[f, :k], signed(vectors[f, :, :k])
         of_blocks = directions * reciprocal(np.sqrt(kept))
         scores[f], coefficients[f] = directions * np.sqrt(kept), (of_samples @ of_blocks).conj()
-        error[f] = samples.errors(sums @ of_blocks, coefficients[f], kept, exposed, rounded)
+        error[f] = samples.errors(sums @ of_blocks, coefficients[f], kept, exposed, rounded, lengths)
     return SpectralComponents(
         chosen, energies[:, :k], totals, rank, scores, coefficients, starts, error, samples.amplification, fourier
     )

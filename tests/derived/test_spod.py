@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal
 
-from dpca.derived.gram import Products, transformed
+from dpca.derived.filters import RunningMean
+from dpca.derived.gram import FactorProducts, Products, transformed
 from dpca.derived.groups import Between
 from dpca.derived.hilbert import Analytic
 from dpca.derived.operators import Center, Chain
@@ -76,6 +77,26 @@ def test_errors_of_rows_that_are_alike_add_up_in_a_block(of_groups):
         beyond.append((off / found.error[known])[true.energies[known] > 1e-3 * true.energies.max()].max())
     assert np.max(beyond) < 2
     assert np.median(beyond) > 0.02  # and no more is claimed than has to be
+
+
+def test_errors_of_rows_that_cancel_in_a_block_are_left():
+    """A season of the length of a block is nothing at other frequencies, but the products of its rows were rounded: a factor shows by how much."""
+    beyond = []
+    for seed in range(40):
+        g, times = np.random.default_rng(seed), np.arange(60.0)
+        x = 285 + 60 * np.outer(np.sin(times * np.pi / 6), g.standard_normal(400)) + g.standard_normal((60, 400))
+        x -= x.mean(axis=0)
+        chain = Chain(60, (RunningMean(times, 4), Center(57)))
+        double, true = (
+            spod(transformed(products, chain), times[:57], 12, window="hann", frequencies=[0.25])
+            for products in (
+                Products(x @ x.T, np.zeros(60), 0.0),
+                FactorProducts(np.linalg.qr(x.T)[1].T, np.zeros(60), 0.0),
+            )
+        )
+        beyond.append((np.abs(double.energies / true.energies - 1) / double.error).max())
+    assert np.max(beyond) < 1
+    assert np.median(beyond) > 0.02
 
 
 @pytest.mark.parametrize("block", [16, 17])

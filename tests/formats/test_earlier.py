@@ -375,7 +375,9 @@ def test_an_unfinished_run_is_not_gone_on_with_but_begun_anew(given, capsys):
         f"{given}/.lock", ignore_errors=True
     )  # of another host, it is watched for seconds before it counts as left behind
     write_config(given, input=CONFIGS["plain"]["input"], model=CONFIGS["plain"]["model"])
-    durable.write_json(Path(given, "status.json"), json.loads(Path(given, "status.json").read_text()) | {"state": "interrupted"})
+    durable.write_json(
+        Path(given, "status.json"), json.loads(Path(given, "status.json").read_text()) | {"state": "interrupted"}
+    )
     assert command("status", given) == 0
     shown = capsys.readouterr().out
     assert re.search(EARLIER, " ".join(shown.split())), shown
