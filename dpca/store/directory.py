@@ -248,13 +248,11 @@ class ResultDirectory:
         with writing(str(self.path)):
             durable.remove_partials(self.path, deep=False)
             document = durable.read_checked(self.ledger / COMMIT)
-            run = document["manifest"]["run"]
-            if run != self._finished() or self.staged_arrays(run).exists():
-                durable.remove(self.path / MANIFEST)
-                durable.remove(self.path / REPORT)
-            if self.staged_arrays(run).exists():
-                durable.remove(self.path / ARRAYS)
-                durable.move(self.staged_arrays(run), self.path / ARRAYS)
+            staged = self.staged_arrays(document["manifest"]["run"])
+            if staged.exists():
+                for name in (MANIFEST, REPORT, ARRAYS):
+                    durable.remove(self.path / name)
+                durable.move(staged, self.path / ARRAYS)
             write_documents(self.path, document["certificate"], document["manifest"])
             if keep_ledger:
                 # The ledger is kept as a record, or for more passes; what is not done by a job array any more is not said to be.

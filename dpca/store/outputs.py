@@ -497,7 +497,6 @@ class Outputs:
         attributes = dict(array.attrs) if attributes is None else attributes
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
         values = array[...] if self._written(name) else None
-        self.remove(aside)
         self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value, attributes)
         if values is not None:
             self.array(aside)[...] = values

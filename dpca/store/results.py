@@ -44,7 +44,7 @@ from dpca.store.earlier import certificate_of_run
 from dpca.store.fitted import Fitted
 from dpca.store.held import HeldArrays, HeldOutputs
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.stored import COORDINATES, LABELS, RESTORE, SAMPLES_AXES, Arrays
+from dpca.store.stored import COORDINATES, LABELS, SAMPLES_AXES, Arrays
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
 from dpca.types import F64
@@ -344,8 +344,6 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
     place = Path(path)
     manifest = manifest_at(place)
     store = place.absolute() / ARRAYS
-    if not store.is_dir():
-        raise InputError(f"{place}: its {ARRAYS} is gone", RESTORE)
     called = name or str(place)
     arrays = Arrays(str(store), called, manifest.get("arrays"), SameRun(called, place.absolute(), manifest["run"]))
     _ = arrays.group  # an error in opening it is raised now
