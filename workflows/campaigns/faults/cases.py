@@ -159,6 +159,8 @@ class Case:
     """Where its commands run, if not on this machine alone."""
     processes: list[Process] = field(default_factory=list)
     struck: bool = False
+    tries: int = 0
+    """How often it was tried before, and had ended before anything happened: each time it happens in half the time."""
     damaged: list[Damage] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     """What was damaged, and how."""
@@ -181,7 +183,7 @@ class Case:
 
     def moment(self, process: Process, least: float = 0.0, most: float = 1.2) -> None:
         """Wait until a process is somewhere in its work; or has ended."""
-        until = process.began + self.undisturbed.seconds * self.draw.uniform(least, most)
+        until = process.began + self.undisturbed.seconds * self.draw.uniform(least, most) / 2**self.tries
         while process.runs and time.monotonic() < until:
             time.sleep(0.002)
 
