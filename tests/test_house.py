@@ -85,7 +85,7 @@ SUBJECTS = {
     "genotypes": "peers",
     "methods": "claims claims_refuted missing preprocessing real_data",
 }
-"""Tests of what several modules of a room do together, by what a user meets. `resume`, `slurm`, `network`, `looks` have nothing else."""
+"""Tests of what several modules of a room do together, by what a user meets. `resume`, `safety`, `slurm`, `network`, `looks` have nothing else."""
 
 
 def test_tests_have_the_names_of_what_they_test():

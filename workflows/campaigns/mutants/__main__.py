@@ -27,7 +27,7 @@ TESTS = "not clusters and not looks and not alone"
 POWER = "tests/test_crashes.py"
 """The tests that lose power: in others nothing is flushed."""
 ROUNDS = (
-    "tests/system tests/store tests/test_safety.py tests/execution",
+    "tests/system tests/store tests/safety tests/execution",
     "tests/test_crashes.py tests/commands/test_batch.py",
     "tests/sources tests/genotypes",
     "tests/commands",
