@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_as_a_process(config, capsys):
         "  Choose another output.path, or replace it with --overwrite.",
     ]
     assert dpca("run", config, "--overwrite") == 0
+
+
+@pytest.mark.parametrize("command", ["run", "batch init", "submit", "submit --as job"])
+def test_a_place_that_is_taken_is_refused_before_anything_is_opened_or_a_job_begins(command, capsys):
+    """Data may take long to open, and workers hours to come."""
+    made(run, given)
+    shutil.rmtree("x.zarr")
+    assert dpca(*command.split(), "c.yaml") == 2
+    assert "out/r: holds a result already" in capsys.readouterr().err
+    assert not Path("out/r.slurm").exists()
 
 
 def test_the_result_directory(config, recwarn):
