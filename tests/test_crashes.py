@@ -15,6 +15,7 @@ from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.directory import ResultDirectory
 from dpca.system.scratch import ScratchFolder
+from tests.commands.calls import dpca
 from tests.stores import contents
 from workflows.campaigns.crashes import FLUSHES, unflushed, watched, without
 
@@ -165,6 +166,32 @@ def test_power_lost_while_samples_are_transformed(config):
             with unflushed():
                 transform_into_t()
             assert contents("out") == whole
+
+
+@pytest.mark.parametrize("to", ["csv", "npz", "hdf5", "netcdf", "plink", "png"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_power_lost_while_a_result_is_exported(config, to, overwrite):
+    """A file of that name is there as it was, or whole, or not there yet; and whole once the command has ended."""
+    with unflushed():
+        run(load("c.yaml", ["input.feature_shape=[5, 8]"]) if to == "png" else config)
+    os.rename("out/r", "r")
+    command = ["export", "r", "--to", to, "--out", "out/e" if to in ("csv", "plink", "png") else f"out/e.{to}"]
+    older = {}
+    if overwrite:
+        with unflushed():
+            assert dpca(*command) == 0
+        for name in contents("out"):
+            Path("out", name).write_bytes(b"older")
+        older, command = contents("out"), [*command, "--overwrite"]
+    with watched("out") as power:
+        assert dpca(*command) == 0
+    whole = contents("out")
+    for moment in power.moments:
+        for seed in SEEDS:
+            left = {name: content for name, content in power.left(moment, seed).items() if name in whole}
+            assert all(left[name] in (whole[name], older.get(name)) for name in left)
+            assert left.keys() >= older.keys()
+            assert left == whole or moment is not power.moments[-1]
 
 
 def test_a_scratch_that_was_made_is_gone_after_a_loss_of_power_or_is_known_as_its_own():

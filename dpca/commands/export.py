@@ -6,15 +6,13 @@ Arrays are streamed, except for AnnData, whose writer holds them. Each library i
 from __future__ import annotations
 
 import csv
-import io
 import math
-import os
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import h5py
 import numpy as np
@@ -183,11 +181,8 @@ def _put(file: Path, write: Callable[[Path], None], overwrite: bool, result: Exp
         with writing(str(file)):
             write(aside)
             result.check_still()
-            if overwrite:
-                durable.move(aside, file)
-                return
             try:
-                os.link(aside, file)
+                durable.put(aside, file, overwrite)
             except FileExistsError as cause:
                 raise _exists(file) from cause
     finally:
@@ -387,14 +382,8 @@ def _cell(text: str) -> str:
 
 def _write_table(rows: Iterator[list[Any]], path: Path) -> None:
     """Write a table in UTF-8, with every digit of its numbers."""
-
-    def save(file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        csv.writer(text).writerows(rows)
-        text.flush()
-        text.detach()
-
-    durable.write(path, save)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
 
 
 def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from dpca.store.arrays import CONVENTION, FAMILY
 from dpca.store.gram import MATRIX, SHARED, check_keeps_matrix, of_groups
 from dpca.store.names import sample_names
 from dpca.store.results import Result
-from dpca.system import durable
 from dpca.types import F64
 
 Write = Callable[[Path], None]
@@ -142,19 +140,13 @@ def _shared_of_group(result: Result, number: int, rows: slice) -> F64:
 def _write_triangle(n: int, rows_of: Callable[[slice], F64], path: Path) -> None:
     """Write the lower triangle of a matrix, with its diagonal, row after row as float32."""
     together = max(1, ROWS_BYTES // (8 * max(1, n)))
-
-    def save(file: BinaryIO) -> None:
+    with path.open("wb") as file:
         for start in range(0, n, together):
             rows = slice(start, min(start + together, n))
             values = rows_of(rows).astype("<f4")
             file.write(b"".join(row[: start + number + 1].tobytes() for number, row in enumerate(values)))
 
-    durable.write(path, save)
-
 
 def _write_lines(lines: Callable[[], Iterator[str]], path: Path) -> None:
-    def save(file: BinaryIO) -> None:
-        for line in lines():
-            file.write(f"{line}\n".encode())
-
-    durable.write(path, save)
+    with path.open("wb") as file:
+        file.writelines(f"{line}\n".encode() for line in lines())

@@ -45,6 +45,17 @@ class Disk:
         """Rename a file, replacing another one, or a directory to a free name."""
         os.replace(source, target)
 
+    def link(self, source: Path, target: Path) -> bool:
+        """Give a file a second name, which must be free. Where no file has two, an empty file takes the name, and False is returned."""
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            raise
+        except OSError:  # on memory cards, for instance
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE))
+            return False
+        return True
+
     def unlink(self, path: Path) -> None:
         """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
@@ -74,8 +85,8 @@ class Disk:
                 if not left or now != number or cause.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                     raise
 
-    def flush_directory(self, path: Path) -> None:
-        """Flush the list of names in a directory."""
+    def sync(self, path: Path) -> None:
+        """Flush the content of a file, or the list of names in a directory."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -104,7 +115,7 @@ def write(path: Path, save: Callable[[BinaryIO], object], mode: int = FILE) -> N
     save : function that writes the content to the open file
     """
     _replace(path, save, flush=True, mode=mode)
-    DISK.flush_directory(path.parent)
+    DISK.sync(path.parent)
 
 
 def write_unflushed(path: Path, save: Callable[[BinaryIO], object]) -> None:
@@ -181,7 +192,7 @@ def make_directories(path: Path) -> None:
         return
     make_directories(path.parent)
     DISK.make_directory(path)
-    DISK.flush_directory(path.parent)
+    DISK.sync(path.parent)
 
 
 def make_own(path: Path, what: str, remedy: str) -> None:
@@ -231,7 +242,23 @@ def move(source: Path, target: Path) -> None:
     After a crash the old name, if it was in another directory, may exist beside the new one.
     """
     DISK.rename(source, target)
-    DISK.flush_directory(target.parent)
+    DISK.sync(target.parent)
+
+
+def put(source: Path, target: Path, overwrite: bool) -> None:
+    """Give a file that some library has written its name, once its content is on the disk.
+
+    Raises
+    ------
+    FileExistsError
+        When the name is taken, unless `overwrite`.
+    """
+    DISK.sync(source)
+    if not overwrite and DISK.link(source, target):
+        DISK.unlink(source)
+    else:
+        DISK.rename(source, target)
+    DISK.sync(target.parent)
 
 
 def remove(path: Path) -> None:
@@ -241,4 +268,4 @@ def remove(path: Path) -> None:
     else:
         DISK.unlink(path)
     if path.parent.is_dir():
-        DISK.flush_directory(path.parent)
+        DISK.sync(path.parent)

@@ -197,3 +197,21 @@ def test_a_link_that_is_moved_stays_a_link(elsewhere):
 def test_zarr_deletes_no_more_than_a_link(elsewhere):
     SyncedStore("r").delete_sync("link")
     assert os.listdir("r") == []
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_takes_a_free_name_alone_also_where_no_file_has_two(links, monkeypatch):
+    def link(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", link)
+    for text in ("first", "second"):
+        Path(text).write_text(text)
+    durable.put(Path("first"), Path("there"), overwrite=False)
+    with pytest.raises(FileExistsError):
+        durable.put(Path("second"), Path("there"), overwrite=False)
+    assert Path("there").read_text() == "first"
+    durable.put(Path("second"), Path("there"), overwrite=True)
+    assert Path("there").read_text() == "second"
+    assert os.listdir() == ["there"]
