@@ -214,3 +214,22 @@ def test_without_any_one_flush_a_result_is_lost_or_not_what_it_says(config, flus
         applied, scores = transformed()
     kept = all(is_whole(left, before, results) for left, before in losses(ran))
     assert not (kept and all(is_transformed(left, before, scores) for left, before in losses(applied)))
+
+
+def test_power_lost_while_a_result_that_has_not_converged_is_gone_on_with(config):
+    """More passes begin with arrays of the old result, which stays until the new one is whole."""
+    more = load("c.yaml", ["model.svd_solver=block_krylov", "model.block_krylov={block: 2, tolerance: 1e-9}"])
+    with unflushed():
+        run(load("c.yaml", [*more.overrides, "model.block_krylov.max_passes=2"]))
+    old = result(contents("out"))
+    with watched("out") as power:
+        run(more, resume=True)
+    new = result(contents("out"))
+    assert new[2] != old[2]
+    found = list(losses(power))
+    assert all(is_whole(left, before, [old, new]) for left, before in found)
+    for left, _ in found[STRIDE // 3 :: STRIDE]:
+        power.restart(left)
+        with unflushed():
+            run(more, resume=True)
+        assert result(contents("out"))[2] == new[2]
