@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from dpca.commands import aside, batch, run
-from dpca.errors import DpcaError, LedgerError
+from dpca.errors import DataError, DpcaError, LedgerError
 from dpca.store import directory
 from dpca.store.outputs import Outputs
 from dpca.system import durable
@@ -21,6 +21,7 @@ from tests.commands.calls import dpca
 from tests.made import made
 from tests.resume.disturbed import at_slab, disturbed, left_by_a_kill, sparse_rows, staged, whole_rows
 from tests.stores import bits, random_array
+from tests.system.test_lock import stranger
 
 pytestmark = pytest.mark.long
 
@@ -56,6 +57,37 @@ def test_what_another_command_wrote_meanwhile_is_not_replaced(monkeypatch, capsy
     if command == "reconstruct":
         assert zarr.open_group("o.zarr")["reconstruction"].shape[0] == 4
     assert not [name for name in os.listdir() if name.startswith(".o.zarr")]
+
+
+@pytest.mark.parametrize("when", ["while it computes", "as it fails", "at its end"])
+def test_a_run_that_another_has_taken_over_changes_nothing_more(config, monkeypatch, capsys, when):
+    """It slept, and the other took it for dead."""
+    locks, acquire, decompose = [], run.Lock.acquire, run._decompose
+
+    def acquiring(lock):
+        locks.append(lock)
+        acquire(lock)
+
+    def taken_over(*arguments):
+        done = decompose(*arguments) if when == "at its end" else None
+        stranger(Path("r"), 2)
+        os.remove("r/.lock/lock.1")
+        if when == "as it fails":
+            raise DataError("fault", "")
+        if when == "while it computes":
+            assert not locks[0].held()  # as its beat finds
+            return decompose(*arguments)
+        return done
+
+    monkeypatch.setattr(run.Lock, "acquire", acquiring)
+    monkeypatch.setattr(run, "_decompose", taken_over)
+    assert dpca("run", config) == 2
+    assert "r: another run has taken it over, since this one did not move for a while" in capsys.readouterr().err
+    assert os.listdir("r/.lock") == ["lock.2"]
+    assert not Path("r/manifest.json").exists()
+    assert directory.mapping(Path("r/status.json")).get("state", "running") == "running"
+    assert Path("r/ledger/run.json").exists()
+    assert bool(list(Path("r/ledger").glob("*/parts/*/[0-9]*.npz"))) == (when == "at its end")
 
 
 # The copy in scratch.
