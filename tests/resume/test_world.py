@@ -232,13 +232,23 @@ def test_weights_that_changed_while_a_run_was_down_are_refused(config, capsys):
     assert dpca("run", config, *weighted, "--resume") == 0  # a result stays valid without its weights
 
 
-def test_weights_of_samples_that_changed_while_a_run_was_down_are_refused(config, capsys):
-    np.save("w.npy", np.arange(1.0, N + 1))
-    weighted = ("--set", "preprocess.sample_weights={uri: w.npy}")
-    killed(config, 7, how=weighted)
-    np.save("w.npy", np.arange(2.0, N + 2))
-    assert dpca("run", config, *weighted, "--resume") == 2
-    assert "the config changed since the run began: preprocess.sample_weights.sha256" in capsys.readouterr().err
-    np.save("w.npy", np.arange(1.0, N + 1))
-    assert dpca("run", config, *weighted, "--resume") == 0
-    assert dpca("run", config, *weighted, "--resume") == 0  # nothing is left to do
+BESIDE = {
+    "weights of samples": (N, "preprocess.sample_weights={uri: beside.npy}", "preprocess.sample_weights.sha256"),
+    "sessions": (N, "preprocess.regress_out={by: {uri: beside.npy}}", "preprocess.regress_out.sha256"),
+    "groups of features": (D, "output.groups={labels: {uri: beside.npy}}", "output.groups.sha256"),
+}
+"""What is read before the passes, of which no part of them tells: its length, the key of the config, and what is said."""
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_what_is_beside_the_data_and_changed_while_a_run_was_down_is_refused(config, kind, capsys):
+    length, key, named = BESIDE[kind]
+    values = np.arange(length) // (length // 4) + 1.0
+    np.save("beside.npy", values)
+    killed(config, 7, how=("--set", key))
+    np.save("beside.npy", values[::-1])
+    assert dpca("run", config, "--set", key, "--resume") == 2
+    assert f"the config changed since the run began: {named}" in capsys.readouterr().err
+    np.save("beside.npy", values)
+    assert dpca("run", config, "--set", key, "--resume") == 0
+    assert dpca("run", config, "--set", key, "--resume") == 0  # nothing is left to do
