@@ -113,6 +113,27 @@ def variants():
     return found
 
 
+def table_of_variants():
+    np.save("a.npy", X)
+    found = []
+    for name in ("v", "w"):
+        rows = "".join(f"{name}{number},1,{number + 1},A,C\n" for number in range(24))
+        Path("v.csv").write_text("id,chromosome,position,counted,other\n" + rows)
+        os.utime("v.csv", ns=(OLD[0], OLD[0] + len(found)))
+        found.append(Input(uri="a.npy", variants="v.csv").open().fingerprint())
+    return found
+
+
+def of_no_file():
+    """Datasets of a file in memory, and one of another shape in its place."""
+    with h5py.File("none.h5", "w", driver="core", backing_store=False) as file:
+        file["a"], file["b"] = X, X
+        found = [as_source(file[name]).fingerprint() for name in "ab"]
+        del file["a"]
+        file["a"] = X.T
+        return [*found, as_source(file["a"]).fingerprint()]
+
+
 def multiallelic():
     crossings.vcf_zarr(np.ones((4, 6)), "x")
     return [Input(uri="x.vcz", multiallelic=how).open().fingerprint() for how in ("error", "leave_out")]
@@ -176,7 +197,9 @@ INPUTS = {
     "shape in memory": lambda: [as_source(X.reshape(shape)).fingerprint() for shape in ((8, 24), (24, 8))],
     "type in memory": lambda: [as_source(X.astype(dtype)).fingerprint() for dtype in ("f4", "i4")],
     "Dask arrays": lambda: [as_source(da.from_array(X + n, chunks=(8, 12))).fingerprint() for n in range(2)],
+    "datasets of no file": of_no_file,
     "variants": variants,
+    "table of variants": table_of_variants,
     "alleles": multiallelic,
     "space of images": spaces,
     "labels": labels,
