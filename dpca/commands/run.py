@@ -30,7 +30,7 @@ from dpca.errors import (
     WorkerDied,
 )
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
-from dpca.execution.partitions import Collecting, Ended, Incomplete, Partition, PreparedOutputs
+from dpca.execution.partitions import Ended, Incomplete, Partition, PreparedOutputs
 from dpca.execution.progress import Display, Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
@@ -52,7 +52,6 @@ from dpca.store.outputs import Outputs
 from dpca.store.results import open_result
 from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import Begun, differences, without_free
-from dpca.system import durable
 from dpca.system.lock import Lock
 from dpca.system.machine import Peak, watched_memory
 from dpca.system.scratch import ScratchFolder
@@ -306,8 +305,6 @@ class _UnderWay:
                 directory.reopen(begun)
             if before.scratch != begun.scratch:
                 before.scratch_folder(directory.path).remove()
-            if not isinstance(self.runner.executor, Collecting):  # else partitions may be writing
-                durable.remove_partials(directory.ledger)
             if (before.config, before.scratch) != (begun.config, begun.scratch):
                 directory.change(begun)
         if self.job.run_plan.copies:

@@ -129,8 +129,6 @@ class Partition(_JobArray):
             if (added or checkpoint.whole(number, stage.types)) and work.damage(number) is None:
                 present.append(number)
                 continue
-            if not added:
-                checkpoint.forget(number)
             part = TaskPart(stage.task, *work.part(number), number, checkpoint, added)
             part.computed(stage.shared, progress.advance)
             computed.append(number)

@@ -128,6 +128,7 @@ def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
     assert "span 8: " in error
     assert "sbatch --array=2-4 YOUR_SCRIPT." in error
     assert not Path("r/manifest.json").exists()
+    assert not part.exists()  # so that dpca batch status counts it as missing
     for index in (2, 3, 4):
         assert dpca("batch", "partition", "r", "--index", index) == 0
     assert "partition 3 of gram in double: 1 spans computed, 1 were there" in capsys.readouterr().out
@@ -138,8 +139,13 @@ def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
     assert dpca("batch", "finalize", "r") == 1
     assert "is gone" in capsys.readouterr().err
     assert dpca("batch", "status", "r") == 0
-    for index in range(5):
-        assert dpca("batch", "partition", "r", "--index", index) == 0
+    assert "4 of 5 partitions are there" in capsys.readouterr().out
+    for again in range(2):  # at once, too
+        if again:
+            Path(staged("components*")[3]).unlink()
+        for index in range(5):
+            assert dpca("batch", "partition", "r", "--index", index) == 0
+        assert capsys.readouterr().out.count("1 spans computed, 1 were there") == 1
     assert dpca("batch", "finalize", "r") == 0
     assert bits("r") == bits("expected")
 
