@@ -19,7 +19,7 @@ from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
 from tests.commands.calls import dpca
 from tests.made import made
-from tests.resume.disturbed import at_slab, disturbed, left_by_a_kill, sparse_rows, staged, whole_rows
+from tests.resume.disturbed import at_slab, disturbed, killed, left_by_a_kill, sparse_rows, staged, whole_rows
 from tests.stores import bits, random_array
 from tests.system.test_lock import stranger
 
@@ -44,6 +44,20 @@ def test_a_result_that_another_run_finished_meanwhile_is_not_replaced(config, mo
     assert dpca("run", config) == 2
     assert "r: holds a result already" in capsys.readouterr().err
     assert zarr.open_group("r/result.zarr")["scores"].shape == (12, 2)
+
+
+def test_a_run_that_another_began_meanwhile_is_not_taken_for_the_one_that_is_gone_on_with(config, monkeypatch, capsys):
+    left_by_a_kill()
+
+    def begins_anew():
+        killed(config, how=("--overwrite",))
+        return 0
+
+    before_the_lock(monkeypatch, run, begins_anew)
+    found = directory.ResultDirectory("r").unfinished().run
+    assert dpca("run", config, "--resume") == 2
+    assert "r: another run has just ended there" in capsys.readouterr().err
+    assert directory.ResultDirectory("r").unfinished().run != found
 
 
 @pytest.mark.parametrize("command", ["transform", "reconstruct"])
@@ -327,12 +341,17 @@ def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypa
     assert bits("r") == bits("expected")
 
 
-def test_a_partition_whose_run_has_ended_meanwhile_says_so(config, monkeypatch, capsys):
+@pytest.mark.parametrize("begun_anew", [False, True])
+def test_a_partition_whose_run_has_ended_meanwhile_says_so(config, monkeypatch, capsys, begun_anew):
     assert dpca("batch", "init", config, "--partitions", 2) == 0
     decompose = run._decompose
 
     def after_the_end(*arguments):
-        shutil.rmtree("r/ledger")
+        monkeypatch.setattr(run, "_decompose", decompose)
+        if begun_anew:
+            assert dpca("batch", "init", config, "--partitions", 2, "--overwrite") == 0
+        else:
+            shutil.rmtree("r/ledger")
         return decompose(*arguments)
 
     monkeypatch.setattr(run, "_decompose", after_the_end)

@@ -206,11 +206,17 @@ def test_a_finished_result_is_not_taken_for_that_of_another_config_or_input(fini
     assert dpca("run", config, "--resume") == 0  # a result outlives its input
 
 
-def test_what_has_ended_but_for_its_publication_needs_no_input(config, undisturbed, monkeypatch):
+def test_what_has_ended_but_for_its_publication_needs_no_input(config, undisturbed, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(directory.ResultDirectory, "publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         assert dpca("run", config) == 1
     Path("x.zarr").rename("y.zarr")
+    other = lock.Lock(Path("r"))
+    other.acquire()
+    assert dpca("run", config, "--resume") == 2
+    assert "r: a run is going on there" in capsys.readouterr().err
+    assert not Path("r/manifest.json").exists()
+    other.release()
     assert dpca("run", config, "--resume") == 0
     assert bits("r") == undisturbed
 
@@ -262,6 +268,18 @@ def test_the_copy_in_a_scratch_that_is_no_longer_used_is_removed():
 def requeued(monkeypatch, job):
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+
+
+def test_the_copy_in_a_scratch_of_a_run_that_has_ended_but_for_its_publication_is_removed():
+    made(whole_rows)
+    Path("one").mkdir()
+    dies = "from dpca.system.scratch import ScratchFolder\nScratchFolder.remove = lambda _: os.kill(os.getpid(), signal.SIGKILL)"
+    start = "import os, signal, sys\nimport dpca.methods.spans\n"
+    assert disturbed(dies, "run", "rows.yaml", "--set", "compute.scratch=one", start=start).returncode < 0
+    assert os.listdir("one")
+    assert Path("r/ledger/commit.json").exists()
+    assert dpca("run", "rows.yaml", "--resume", "--set", "compute.scratch=one") == 0
+    assert not os.listdir("one")
 
 
 def test_a_job_that_was_requeued_goes_on_by_itself(config, undisturbed, monkeypatch, capsys):
