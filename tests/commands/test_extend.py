@@ -468,6 +468,17 @@ def test_old_data_that_are_gone_or_changed_are_refused(in_files, capsys):
     assert "old.zarr:x: changed since r was made of it" in capsys.readouterr().err
 
 
+def test_weights_that_changed_since_the_run_are_refused(capsys):
+    x = samples()
+    np.save("old.npy", x[:N])
+    np.save("new.npy", x[N:])
+    np.save("w.npy", np.linspace(0.5, 2, D[0] * D[1]).reshape(D))
+    assert dpca("run", config(f"{PLAIN}preprocess: {{weights: {{uri: w.npy}}}}\n")) == 0
+    np.save("w.npy", np.linspace(0.5, 3, D[0] * D[1]).reshape(D))
+    assert dpca("extend", "r", "new.npy", "--output", "e") == 2
+    assert "changed since r was made of it: preprocess.weights" in capsys.readouterr().err
+
+
 def test_new_data_that_do_not_fit_are_refused(in_files, capsys):
     x = in_files
     in_hdf5(x[N:, :4], "fewer", 0)

@@ -1,5 +1,6 @@
 """Reading genotypes: .bed, VCF Zarr, tables of variants; and what is refused."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.errors import InputError
+from dpca.errors import InputError, StorageError
 from dpca.genotypes.dosages import MISSING, MULTIALLELIC, NOT_DIPLOID
 from dpca.genotypes.plink import People
 from dpca.genotypes.tables import read_variants
@@ -134,6 +135,15 @@ def test_a_bed_alone(name):
     Path(name).unlink()
     with pytest.raises(InputError, match=f"{name}: is not there"):
         open_source("x.bed")
+
+
+def test_a_bed_that_ends_early_while_it_is_open_is_named():
+    write_plink(cohort(n=6, d=40, special=False), "x")
+    source = open_source("x.bed")
+    with source.open() as reader:
+        os.truncate("x.bed", 3 + 2 * 20 + 1)
+        with pytest.raises(StorageError, match=r"x\.bed: ends within variant 20"):
+            reader.read((slice(0, 6), slice(10, 40)))
 
 
 CALLS = np.array(

@@ -1,5 +1,6 @@
 import os
 from contextlib import contextmanager
+from pathlib import Path
 
 import dask.array as da
 import h5py
@@ -127,6 +128,16 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
         seen[region] += 1
     assert (seen == 1).all()  # the input is read once for both passes
     assert found.counts["bytes_copied_to_scratch"] >= x.nbytes
+
+
+def test_of_what_was_there_before_nothing_is_left_in_a_copy():
+    zarr.create_array("copy", data=np.ones((6, 40)), chunks=(1, 40))
+    Path("copy/zarr.json").write_text("{")
+    source = as_source(zarr.create_array({}, data=random_array(0, (6, 40), "f8"), chunks=(1, 40)))
+    copy = plan_copy(source.layout, (0,), 10**5)
+    assert copy.create("copy")
+    assert not Path("copy/c").exists()
+    assert not copy.create("copy")  # this one is gone on with
 
 
 def test_a_value_in_the_copy_is_named_as_in_the_input_and_scratch_is_removed(monkeypatch):

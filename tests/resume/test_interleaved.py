@@ -301,6 +301,8 @@ def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypa
     """It is held at its first write until the stage after its own has ended, and let go just before the result is declared."""
     assert dpca("run", turned, "--set", "output.path=expected") == 0
     assert json.loads(Path("expected/certificate.json").read_text())["orthogonality_before"] is not None
+    names = sorted(zarr.open_group("expected/result.zarr", mode="r"))
+    assert not [name for name in names if "_in_hand" in name], "of what is only on the way nothing is left"
     assert dpca("batch", "init", turned, "--partitions", 3) == 0
     go_on, at_write, failures = threading.Event(), threading.Event(), []
     write = Outputs.write_part

@@ -1,5 +1,6 @@
 """Images of NIfTI: their values beside nibabel's, where voxels lie, and maps that come back as images."""
 
+import gzip
 import re
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpca import PCA
-from dpca.errors import InputError
+from dpca.errors import InputError, StorageError
 from dpca.sources import as_source, open_source
 from dpca.sources.nifti import VoxelSpace
 from tests.commands.calls import dpca
@@ -126,6 +127,16 @@ def test_an_image_that_is_no_list_of_volumes_is_refused():
         open_source("x.nii")
     nibabel.Nifti2Image(np.zeros((2, 3, 4), "f4"), MNI).to_filename("two.nii")
     assert open_source("two.nii").layout.shape == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("cut", ["values", "file"])
+def test_an_image_that_ends_early_is_named(cut):
+    nibabel.Nifti1Image(np.ones((5, 4, 3, 6), "i2"), MNI).to_filename("x.nii.gz")
+    source, stored = open_source("x.nii.gz"), Path("x.nii.gz").read_bytes()
+    # Of the file itself gzip tells; values may also lack in one that is whole.
+    Path("x.nii.gz").write_bytes(gzip.compress(gzip.decompress(stored)[:-100]) if cut == "values" else stored[:-20])
+    with source.open() as reader, pytest.raises(StorageError, match=r"x\.nii\.gz"):
+        reader.read(tuple(slice(0, length) for length in source.layout.shape))
 
 
 def test_a_result_of_no_images_is_not_exported_as_images(capsys):

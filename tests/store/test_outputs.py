@@ -114,6 +114,14 @@ def test_a_copied_array_has_nothing_of_the_one_that_it_replaces(tmp_path):
     np.testing.assert_array_equal(outputs.array("components")[...], VALUES[:, :10])
 
 
+def test_an_array_that_nobody_wrote_is_copied_as_such(tmp_path):
+    """Such as the means of data that are not centred: all of it is the fill value, in no chunk."""
+    outputs, other = written(tmp_path), written(tmp_path / "other")
+    outputs.write_part("components", (slice(30, 40),), VALUES[:, 30:])
+    outputs.copy("components", Arrays(str(tmp_path / "other" / "r"), "other", None)["components"])
+    assert outputs.inventory()["components"] == other.inventory()["components"]
+
+
 def test_parts_of_chunks_that_tasks_share_are_written_under_the_guard(tmp_path, monkeypatch):
     held, write = [], zarr.Array.__setitem__
 

@@ -282,3 +282,15 @@ def test_a_link_is_no_place_for_a_lock(tmp_path):
     (tmp_path / ".lock").symlink_to(behind)
     lock.release()
     assert {path.name for path in behind.iterdir()} >= {".x.partial", "lock.1"}
+
+
+def test_an_owner_is_named_also_where_a_system_has_no_proc(tmp_path, monkeypatch):
+    def absent(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr("dpca.system.lock.os.readlink", absent)
+    holder = Lock(tmp_path)
+    holder.acquire()
+    with pytest.raises(LockedError, match=f"in process {os.getpid()} on {re.escape(socket.gethostname())}"):
+        Lock(tmp_path).acquire()
+    holder.release()
