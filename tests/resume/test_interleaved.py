@@ -378,10 +378,11 @@ def test_a_copied_job_array_goes_on_by_itself(config, undisturbed, tmp_path, cap
     assert not Path("r/manifest.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format_version": 1}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format_version": 1}', "\x00", [], {}])
 def test_a_record_of_a_job_array_that_is_damaged_is_said_to_be_so(config, capsys, text):
     assert dpca("batch", "init", config, "--partitions", 2) == 0
-    Path("r/ledger/batch.json").write_text(text)
+    record = Path("r/ledger/batch.json")
+    record.write_text(text) if isinstance(text, str) else durable.write_checked(record, text)
     for arguments in (("finalize", "r"), ("partition", "r", "--index", "0"), ("status", "r")):
         assert dpca("batch", *arguments) == 2
         assert "r: its batch.json can't be read" in capsys.readouterr().err

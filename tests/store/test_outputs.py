@@ -118,7 +118,7 @@ def test_an_array_that_nobody_wrote_is_copied_as_such(tmp_path):
     """Such as the means of data that are not centred: all of it is the fill value, in no chunk."""
     outputs, other = written(tmp_path), written(tmp_path / "other")
     outputs.write_part("components", (slice(30, 40),), VALUES[:, 30:])
-    outputs.copy("components", Arrays(str(tmp_path / "other" / "r"), "other", None)["components"])
+    outputs.copy("components", Arrays(str(tmp_path / "other" / "r"), "other", other.inventory())["components"])
     assert outputs.inventory()["components"] == other.inventory()["components"]
 
 
