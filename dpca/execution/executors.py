@@ -458,7 +458,6 @@ def _forget(dask_scheduler: Any) -> None:
             for name in list(filter(left, known)):
                 del known[name]
 
-    forget()
     dask_scheduler.loop.call_later(LATE_SECONDS, forget)
 
 

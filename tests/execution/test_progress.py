@@ -203,6 +203,13 @@ def test_what_threads_share_is_changed_and_written_under_one_lock(tmp_path, monk
             watched.free.append("status")
         written.set()
 
+    class Ended(threading.Event):
+        def set(self):
+            if sys._getframe(1).f_code.co_name == "stage" and not watched._lock._is_owned():
+                watched.free.append("the end of the stage")
+            super().set()
+
+    monkeypatch.setattr("dpca.execution.progress.threading.Event", Ended)
     monkeypatch.setattr("dpca.execution.progress.write_briefly", write)
     watched = Watched(status=tmp_path / "status.json", vitals=lambda: Vitals(1, 2, 3))
     watched.expect(2)

@@ -133,11 +133,13 @@ def test_damaged_scores_under_way_of_tall_data(monkeypatch):
 
 @pytest.mark.parametrize("shape", [(400, 4), (6, 4000)])
 @pytest.mark.parametrize("committed", [False, True])
-def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committed, monkeypatch):
+@pytest.mark.parametrize("rotated", [False, True])
+def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committed, rotated, monkeypatch):
     """In the moment before the result is published: its pass is done again."""
     left, right = (np.linalg.qr(random_array(seed, (length, 4), "f8"))[0] for seed, length in enumerate(shape))
     np.save("x.npy", (left * [1, 1e-2, 1e-4, 1e-6]) @ right.T)
-    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    model = f"{{n_components: 3{', rotation: {kind: varimax}' if rotated else ''}}}"
+    Path("c.yaml").write_text(f"input: {{uri: x.npy}}\nmodel: {model}\noutput: {{path: r}}\n")
     assert dpca("run", "c.yaml") == 0
     undisturbed = bits("r")
     shutil.rmtree("r")
@@ -153,7 +155,7 @@ def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committ
         with pytest.raises(Crash):
             run(load("c.yaml"))
     assert not staged("*in_hand*")
-    files = staged("scores") + staged("components")
+    files = staged("scores") + staged("components") + staged("rotated_scores") + staged("rotated_components")
     for _ in in_turn(files, truncated):
         assert dpca("run", "c.yaml", "--resume") == 0
         assert bits("r") == undisturbed
