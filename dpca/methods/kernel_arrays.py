@@ -38,7 +38,6 @@ def _write_scores(outputs: Outputs, cases: tuple[Case, ...], model: Model, dims:
     """Write scores and alpha of all cases: 0 beyond the components of a case, NaN for a case without an answer."""
     n, k = cases[0].spectrum.n_samples, max(case.spectrum.n_components for case in cases)
     for name in ("scores", "alpha"):
-        outputs.remove(name)
         shape, chunks = (len(cases), n, k), (1, n, max(1, k))
         attributes = {"whitened": model.whiten} if name == "scores" else {}
         outputs.create_array(name, shape, chunks, np.float64, (CASE, dims.sample, "component"), attributes=attributes)

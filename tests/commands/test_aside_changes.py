@@ -137,6 +137,19 @@ def test_nothing_is_made_of_what_changed_meanwhile(command, change, monkeypatch,
         assert dpca(*words.split(), *(["--overwrite"] if out == "r" else [])) == 0
 
 
+@pytest.mark.parametrize("command", ["extend", "transform by a kernel", "reconstruct by a kernel", "derive"])
+def test_training_data_that_changed_are_refused_before_they_are_read(command, monkeypatch, capsys):
+    """A pass may take hours."""
+    words = COMMANDS[command][2]
+    made(fits)
+    a_chunk("x.zarr", lambda: None)
+    monkeypatch.setattr(Reader, "read", None)
+    assert dpca(*words.split()) in (1, 2)
+    said = capsys.readouterr().err
+    assert "changed" in said
+    assert "defect" not in said
+
+
 IN_PYTHON = {
     "KernelPCA.transform": ("kernels", lambda fit: fit.transform(random_array(4, (4, 40), "f8"))),
     "KernelPCA.inverse_transform": ("kernels", lambda fit: np.asarray(fit.inverse_transform(np.ones((2, 3))))),

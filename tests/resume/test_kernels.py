@@ -12,7 +12,7 @@ import zarr
 
 from dpca.methods import first_pass
 from tests.commands.calls import dpca
-from tests.resume.disturbed import at_slab, disturbed, killed, parts
+from tests.resume.disturbed import at_slab, disturbed, killed, parts, truncated
 from tests.stores import bits
 
 pytestmark = pytest.mark.long
@@ -113,13 +113,15 @@ def test_transform_and_reconstruct_go_on_where_they_stopped(config, command):
     done = disturbed(ninth, *given, "--out", "out.zarr", "--workers", "1")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not Path("out.zarr").exists()
+    if command == "reconstruct":
+        truncated(min(path for path in Path(".out.zarr.partial").glob("*/arrays/*/c/**/*") if path.is_file()))
     again = disturbed(never, *given, "--out", "out.zarr", "--workers", "2")
     assert again.returncode == 0, again.stderr
     first, second, every = (
         {line for line in run.stdout.splitlines() if line.startswith("part")} for run in (done, again, whole)
     )
     assert len(first) >= 9
-    assert len(first & second) <= 2  # what was in hand
+    assert len(first & second) <= 2 + (command == "reconstruct")  # what was in hand, and what is damaged
     assert first | second == every
     for path in Path("whole.zarr").rglob("*"):
         if path.is_file():
@@ -137,6 +139,28 @@ def test_a_result_that_was_not_published_is_of_the_kernel_that_is_asked_for(swee
     )
     assert disturbed(publish_fails, "run", sweep, "--resume", *poly).returncode == 9
     assert dpca("run", sweep, "--resume", *rbf) == 0
+    assert bits("r") == bits("expected")
+
+
+OTHER_KERNELS = {
+    "one of a sweep": ("[rbf, poly]", "rbf"),
+    "a kernel of fewer components": ("[rbf, poly]", "[linear, rbf]"),
+    "a matrix that is given": ("linear", "precomputed"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KERNELS)
+def test_nothing_is_left_of_kernels_that_a_run_was_begun_with(sweep, kind):
+    """It ended when all of their arrays were written."""
+    points = np.random.default_rng(0).standard_normal((12, 2))
+    np.save("x.npy", points @ points.T)
+    before, after = OTHER_KERNELS[kind]
+    ends = "import dpca.commands.run\ndpca.commands.run.manifest_of = lambda *_, **__: os._exit(9)\n"
+    model = "model={{kind: kernel_pca, n_components: 3, gamma: null, kernel: {}}}"
+    given = ("--set", "input.uri=x.npy")
+    assert dpca("run", sweep, *given, "--set", model.format(after), "--set", "output.path=expected") == 0
+    assert disturbed(ends, "run", sweep, *given, "--set", model.format(before)).returncode == 9
+    assert dpca("run", sweep, *given, "--set", model.format(after), "--resume") == 0
     assert bits("r") == bits("expected")
 
 

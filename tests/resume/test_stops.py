@@ -92,9 +92,12 @@ def test_kill_9(config, undisturbed, slab):
 
 def test_resume_begins_a_run_and_leaves_a_finished_one(config, undisturbed, capsys):
     assert dpca("run", config, "--resume") == 0
-    before = os.stat("r/manifest.json").st_mtime_ns
+    before, files = os.stat("r/manifest.json").st_mtime_ns, sorted(os.listdir("r"))
     capsys.readouterr()
+    Path("r/ledger/parts").mkdir(parents=True)  # what a kill leaves of the end, when all is in its place
+    Path("r/.status.json.partial").touch()
     assert dpca("run", config, "--resume") == 0
+    assert sorted(os.listdir("r")) == files
     assert os.stat("r/manifest.json").st_mtime_ns == before
     assert "certificate: 3 of 3 components reliable" in capsys.readouterr().out
     assert dpca("run", config, "--resume", "--overwrite") == 2

@@ -197,6 +197,9 @@ INPUTS = {
     "shape in memory": lambda: [as_source(X.reshape(shape)).fingerprint() for shape in ((8, 24), (24, 8))],
     "type in memory": lambda: [as_source(X.astype(dtype)).fingerprint() for dtype in ("f4", "i4")],
     "Dask arrays": lambda: [as_source(da.from_array(X + n, chunks=(8, 12))).fingerprint() for n in range(2)],
+    "shape of a Dask array": lambda: [
+        as_source(da.ones(shape, chunks=shape, name="x")).fingerprint() for shape in ((8, 24), (24, 8))
+    ],
     "datasets of no file": of_no_file,
     "variants": variants,
     "table of variants": table_of_variants,

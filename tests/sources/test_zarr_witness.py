@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -106,9 +107,10 @@ def test_workers_that_do_not_see_it_are_named(tmp_path, monkeypatch):
                     apply(x)
 
 
-def test_a_chunk_that_is_lost_on_the_way_is_an_error_where_others_are_there():
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_chunk_that_is_lost_on_the_way_is_an_error_where_others_are_there(lazy):
     array = stored("x.zarr")
-    source = sent(as_source(array))
+    source = sent(as_source(da.from_zarr(array) if lazy else array))
     os.remove(chunks()[-1])
     with pytest.raises(NotSeenError, match=r"chunk c/0/\d is not there"):
         values(source)

@@ -84,12 +84,13 @@ def marked_copy(work: Path, code: Path, found: list[Guard]) -> Path:
     return place
 
 
-def recorded(place: Path, folder: Path, asked: Sequence[str], workers: int) -> list[Test]:
+def recorded(place: Path, folder: Path, found: Sequence[Guard], asked: Sequence[str], workers: int) -> list[Test]:
     """Every test that passes, with the guards that it reaches; those that are known are not run again.
 
     Parameters
     ----------
     place, folder : a marked copy, and where it is kept what its tests reach
+    found : all guards
     asked : tests to run, as pytest takes them
     """
     os.environ[reached.FOLDER] = str(folder)
@@ -100,8 +101,14 @@ def recorded(place: Path, folder: Path, asked: Sequence[str], workers: int) -> l
     tests = []
     for file in folder.iterdir():
         if (about := reached.about(file)) is not None and about["passed"]:
-            tests.append(Test(about["test"], about["seconds"], reached.numbers(file)))
+            tests.append(Test(about["test"], about["seconds"], with_modules(reached.numbers(file), found)))
     return tests
+
+
+def with_modules(numbers: frozenset[int], found: Sequence[Guard]) -> frozenset[int]:
+    """Guards that a test reaches, with those outside of functions in the same modules: these run once, where it is imported."""
+    modules = {found[number].path for number in numbers}
+    return numbers | {number for number, guard in enumerate(found) if guard.path in modules and not guard.function}
 
 
 def chosen(guard: Guard, number: int, tests: Iterable[Test], seconds: float) -> list[Test]:
@@ -231,7 +238,7 @@ def main(given: list[str] | None = None) -> int:
         copies = [stack.enter_context(closing(one)) for one in forking]
         campaign = Campaign(copies, known, asked.seconds, by)
         for several in asked.tests or ROUNDS:
-            campaign.look(wanted, recorded(place, work / "reached", several.split(), asked.workers))
+            campaign.look(wanted, recorded(place, work / "reached", found, several.split(), asked.workers))
     print(table([guard for _, guard in wanted], campaign.by))
     return int(any(not campaign.by.get(guard.name) for _, guard in wanted))
 
