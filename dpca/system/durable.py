@@ -85,7 +85,7 @@ class Disk:
                 if not left or now != number or cause.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                     raise
 
-    def sync(self, path: Path) -> None:
+    def flush_path(self, path: Path) -> None:
         """Flush the content of a file, or the list of names in a directory."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -115,7 +115,7 @@ def write(path: Path, save: Callable[[BinaryIO], object], mode: int = FILE) -> N
     save : function that writes the content to the open file
     """
     _replace(path, save, flush=True, mode=mode)
-    DISK.sync(path.parent)
+    DISK.flush_path(path.parent)
 
 
 def write_unflushed(path: Path, save: Callable[[BinaryIO], object]) -> None:
@@ -192,7 +192,7 @@ def make_directories(path: Path) -> None:
         return
     make_directories(path.parent)
     DISK.make_directory(path)
-    DISK.sync(path.parent)
+    DISK.flush_path(path.parent)
 
 
 def make_own(path: Path, what: str, remedy: str) -> None:
@@ -242,7 +242,7 @@ def move(source: Path, target: Path) -> None:
     After a crash the old name, if it was in another directory, may exist beside the new one.
     """
     DISK.rename(source, target)
-    DISK.sync(target.parent)
+    DISK.flush_path(target.parent)
 
 
 def put(source: Path, target: Path, overwrite: bool) -> None:
@@ -253,12 +253,12 @@ def put(source: Path, target: Path, overwrite: bool) -> None:
     FileExistsError
         When the name is taken, unless `overwrite`.
     """
-    DISK.sync(source)
+    DISK.flush_path(source)
     if not overwrite and DISK.link(source, target):
         DISK.unlink(source)
     else:
         DISK.rename(source, target)
-    DISK.sync(target.parent)
+    DISK.flush_path(target.parent)
 
 
 def remove(path: Path) -> None:
@@ -268,4 +268,4 @@ def remove(path: Path) -> None:
     else:
         DISK.unlink(path)
     if path.parent.is_dir():
-        DISK.sync(path.parent)
+        DISK.flush_path(path.parent)

@@ -174,7 +174,7 @@ def _flushes():
     return tree, {
         f"{name}: {ast.unparse(node)}": node
         for name, node in calls
-        if isinstance(node.value, ast.Call) and getattr(node.value.func, "attr", "") in ("fsync", "sync")
+        if isinstance(node.value, ast.Call) and getattr(node.value.func, "attr", "") in ("fsync", "flush_path")
     }
 
 

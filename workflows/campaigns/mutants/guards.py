@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 NOT_HERE = ("dpca/cli/", "dpca/config/", "dpca/report/", "dpca/numerics/", "dpca/derived/", "dpca/planning/advice")
 """Rooms where files of a result are neither written nor compared."""
-FLUSHES = {"fsync", "sync"}
+FLUSHES = {"fsync", "flush_path"}
 UNFLUSHED = {"durable.write": "durable.write_unflushed", "durable.write_json": "durable.write_briefly"}
 """What writes the same, and does not flush it."""
 STEPS = {"chmod", "discard", "forget", "lost", "remove", "rename", "replace", "rmdir", "tidy", "unlink"}
