@@ -3,13 +3,15 @@
 import json
 import os
 import re
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
-from dpca import slabs
+from dpca import PCA, slabs
 from dpca.commands.apply import Placement, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
@@ -168,19 +170,38 @@ def test_power_lost_while_samples_are_transformed(config):
             assert contents("out") == whole
 
 
-def exported(to, overwrite):
-    """The result that is here, exported, and the files that were there before and after."""
+FILES = {
+    **{f"export --to {to}": f"export r --to {to} --out out/e" for to in ("csv", "plink", "png")},
+    **{f"export --to {to}": f"export r --to {to} --out out/e.{to}" for to in ("npz", "hdf5", "netcdf")},
+    "report": "report r --out out/e.html",
+}
+"""Commands that write files of a result."""
+DIRECTORIES = {
+    "derive": lambda: dpca("derive", "d.yaml"),
+    "derive with maps": lambda: dpca("derive", "d.yaml", "--set", "components=true"),
+    "save": lambda: PCA.load("r").save("out/saved") is None,
+}
+"""What makes a directory of a result."""
+
+
+def exported(kind, overwrite):
+    """What comes of the result that is here, and the files that were there before and after."""
     os.rename("out/r", "r")
-    command = ["export", "r", "--to", to, "--out", "out/e" if to in ("csv", "plink", "png") else f"out/e.{to}"]
-    older = {}
-    if overwrite:
-        with unflushed():
-            assert dpca(*command) == 0
-        for name in contents("out"):
-            Path("out", name).write_bytes(b"older")
-        older, command = contents("out"), [*command, "--overwrite"]
+    Path("d.yaml").write_text(
+        "from: r\nanalyses: [{name: a, model: {kind: pca, n_components: 1}}]\noutput: {path: out/d, report: false}\n"
+    )
+    write, older = DIRECTORIES.get(kind), {}
+    if write is None:
+        command = FILES[kind].split()
+        if overwrite:
+            with unflushed():
+                assert dpca(*command) == 0
+            for name in contents("out"):
+                Path("out", name).write_bytes(b"older")
+            older, command = contents("out"), [*command, "--overwrite"]
+        write = partial(dpca, *command)
     with watched("out") as power:
-        assert dpca(*command) == 0
+        assert write() == 0
     return power, older, contents("out")
 
 
@@ -195,12 +216,13 @@ def is_exported(power, older, whole):
     return True
 
 
-@pytest.mark.parametrize("to", ["csv", "npz", "hdf5", "netcdf", "plink", "png"])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_power_lost_while_a_result_is_exported(config, to, overwrite):
+@pytest.mark.parametrize(
+    ("kind", "overwrite"), [*product(FILES, [False, True]), *((kind, False) for kind in DIRECTORIES)]
+)
+def test_power_lost_while_something_is_made_of_a_result(config, kind, overwrite):
     with unflushed():
-        run(load("c.yaml", ["input.feature_shape=[5, 8]"]) if to == "png" else config)
-    assert is_exported(*exported(to, overwrite))
+        run(load("c.yaml", ["input.feature_shape=[5, 8]"]) if "png" in kind else config)
+    assert is_exported(*exported(kind, overwrite))
 
 
 def test_a_scratch_that_was_made_is_gone_after_a_loss_of_power_or_is_known_as_its_own():
@@ -222,7 +244,7 @@ def test_without_any_one_flush_a_result_is_lost_or_not_what_it_says(config, flus
         ran, results = replaced(config)
         applied, scores = transformed()
         os.rename("r", "out/r")
-        found = exported("npz", overwrite=True)
+        found = exported("export --to npz", overwrite=True)
     kept = all(is_whole(left, before, results) for left, before in losses(ran))
     assert not (
         kept and all(is_transformed(left, before, scores) for left, before in losses(applied)) and is_exported(*found)
