@@ -35,22 +35,32 @@ def disk_full() -> None:
 
 
 def at_write(step: int, share: float, act: Callable[[], None], on: bool = False) -> None:
-    """Do something within a write of dpca, when a share of the file is written, and `on` from then in every one."""
+    """Do something within a write of dpca, when a share of the file is written, and `on` from then in every one.
+
+    A file that a library writes comes to the disk when it is flushed.
+    """
     lock, count = threading.Lock(), 0
+
+    def is_it() -> bool:
+        nonlocal count
+        with lock:
+            count += 1
+            return count == step or (on and count > step)
 
     class Disk(durable.Disk):
         def write(self, path: Path, save: Any, flush: bool = True, mode: int = durable.FILE) -> None:
-            nonlocal count
-            with lock:
-                count += 1
-                now = count
-            if now == step or (on and now > step):
+            if is_it():
                 content = io.BytesIO()
                 save(content)
                 part = content.getvalue()[: int(share * content.tell())]
                 super().write(path, lambda file: file.write(part), flush=False, mode=mode)
                 act()
             super().write(path, save, flush, mode)
+
+        def flush_path(self, path: Path) -> None:
+            if path.is_file() and is_it():
+                act()
+            super().flush_path(path)
 
     durable.DISK = Disk()
 
@@ -67,6 +77,11 @@ def counted() -> None:
         def write(self, *given: Any, **more: Any) -> None:
             say("writes")
             super().write(*given, **more)
+
+        def flush_path(self, path: Path) -> None:
+            if path.is_file():
+                say("writes")
+            super().flush_path(path)
 
     durable.DISK = Disk()
     before_reads(lambda: say("reads"))
