@@ -232,7 +232,7 @@ class Transformed:
         """Number of rows, p."""
         return self.products.n
 
-    @property
+    @cached_property
     def lengths2(self) -> F64:
         """|r_i|^2 of the rows, (p,)."""
         return self.products.norms2(True)
