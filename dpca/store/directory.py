@@ -459,5 +459,5 @@ def _how_it_goes_on(path: Path) -> str:
         if (begun := Begun.read(path / LEDGER / BEGUN)) is not None:
             begun.check_version(path)
     except LedgerError as error:
-        return error.message.removeprefix(f"{path}: ")
+        return f"what is finished can't be gone on with: {error.message.removeprefix(f'{path}: ')}"
     return "what is finished is kept: --resume goes on"
