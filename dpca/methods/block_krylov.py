@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dpca.errors import PrecisionError
+from dpca.execution.partitions import Ended
 from dpca.methods.block_products import FirstProduct, LaterProducts, product_of, with_sketch
 from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import Summary, Summed
@@ -329,6 +330,8 @@ class _Iteration:
         """Value that is computed in memory between passes, or the one in the ledger."""
 
         def computed() -> T:
+            if not self._adds_up:  # it has no sums: the process that adds up was stopped before it could say how to go on
+                raise Ended(f"{self._name} pass {self._passes}" if self._passes > 1 else self._name, [], [])
             with (
                 self._stages.timed("eigensolve"),
                 blas_threads(self._run_plan.eigensolve_threads),
