@@ -330,7 +330,9 @@ class _Iteration:
         """Value that is computed in memory between passes, or the one in the ledger."""
 
         def computed() -> T:
-            if not self._adds_up:  # it has no sums: the process that adds up was stopped before it could say how to go on
+            if (
+                not self._adds_up
+            ):  # it has no sums: the process that adds up was stopped before it could say how to go on
                 raise Ended(f"{self._name} pass {self._passes}" if self._passes > 1 else self._name, [], [])
             with (
                 self._stages.timed("eigensolve"),

@@ -215,7 +215,9 @@ class Case:
         )
         if found and not known and not self.damaged:
             self.wrong.append("falsified: what is there has other bits")
-        if not found and self.undisturbed.older and not self.subject.is_underway(self.place):
+        made = self.place / self.subject.made
+        harmed = any(made in damage.path.parents for damage in self.damaged)  # by this campaign
+        if not found and self.undisturbed.older and not harmed and not self.subject.is_underway(self.place):
             self.wrong.append("lost: what was there before is gone")
 
     @property
