@@ -153,10 +153,14 @@ def batch_partition(result: Path, index: int) -> None:
     Example: dpca batch partition results/big --index $SLURM_ARRAY_TASK_ID
     """
     from dpca.commands.batch import partition
+    from dpca.execution.partitions import NotOpened
 
     ended = partition(result, index, lambda sentence: click.echo(f"dpca: {sentence}", err=True))
     if ended is None:
         click.echo(f"partition {index}: nothing to do, {result} is a result that is whole")
+        return
+    if isinstance(ended, NotOpened):
+        click.echo(f"partition {index} of {ended.stage}: nothing to do before dpca batch finalize has gone on")
         return
     words = [f"{len(ended.computed)} spans computed"] * bool(ended.computed or not ended.found)
     words += [f"{len(ended.found)} were there"] * bool(ended.found)

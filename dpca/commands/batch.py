@@ -125,7 +125,7 @@ def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended | No
     if _has_ended(place):
         return None
     loaded, document = _begun(place)
-    return compute(loaded, index, document["partitions"], say)
+    return compute(loaded, index, document["partitions"], document["stage"], say)
 
 
 def finalize(place: Path) -> Waiting | Finished:

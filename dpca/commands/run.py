@@ -30,7 +30,7 @@ from dpca.errors import (
     WorkerDied,
 )
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
-from dpca.execution.partitions import Ended, Incomplete, Partition, PreparedOutputs
+from dpca.execution.partitions import DecidedLedger, Ended, Incomplete, Partition, PreparedOutputs
 from dpca.execution.progress import Display, Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
@@ -366,23 +366,27 @@ class _UnderWay:
         return _explained(error, self.directory, self.ledger, self.loaded, from_gram)
 
 
-def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> Ended:
+def compute(loaded: Loaded, index: int, of: int, stage: str, say: Callable[[str], None]) -> Ended:
     """Carry out a partition of the current stage of a run: some of its spans, and nothing else.
 
     Nothing is locked: any number of partitions may run at a time, in any order, and repeatedly.
+
+    Parameters
+    ----------
+    stage : that the process that adds up has opened
     """
     directory = ResultDirectory(loaded.config.output.path)
     directory.check_no_links()
     before = directory.unfinished()
     if before is None:
         raise LedgerError(f"{directory.path}: has no run that is under way", "Begin one with dpca batch init.")
-    executor = Partition(index, of)
+    executor = Partition(index, of, stage)
     with prepared(loaded, before, executor=executor) as (job, _), watched_memory() as peak:
         begun = _now(loaded.config, job)
         with loaded.located():
             before.check(directory.path, begun)
         progress = Progress(check=keep_to(job.run_plan.processes[-1], peak))
-        ledger = _ledger(directory, before, job, say)
+        ledger = DecidedLedger(**vars(_ledger(directory, before, job, say)), opened=stage)
         outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
         job = replace(job, run_plan=replace(job.run_plan, keeps_data=False))
         scratch = before.scratch_folder(directory.path)

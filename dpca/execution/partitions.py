@@ -1,11 +1,13 @@
 """Spans without a scheduler: processes compute some spans of a stage and end; another process adds up the results.
 
-Two executors, over a ledger that all processes share. Each goes through a run from its beginning and skips
-what is finished, so that a partition knows by itself which stage the run is in, whatever the solver.
+Two executors, over a ledger that all processes share. Each goes through a run from its beginning and skips what is
+finished, whatever the solver. The process that adds up also decides how to go on, and opens the next stage; a partition
+computes parts of the stage that is open, and decides nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -15,7 +17,7 @@ from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
-from dpca.store.ledger import Checkpoint, Damaged
+from dpca.store.ledger import Checkpoint, Damaged, Ledger
 from dpca.store.outputs import Outputs
 from dpca.system.machine import memory_budget
 
@@ -42,6 +44,29 @@ class Ended(Exception):
     def __init__(self, stage: str, computed: list[int], found: list[int]) -> None:
         super().__init__(stage)
         self.stage, self.computed, self.found = stage, computed, found
+
+
+class NotOpened(Ended):
+    """The end of a partition that has nothing to do yet: the process that adds up was stopped before it opened the next stage."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(stage, [], [])
+
+
+@dataclass(frozen=True)
+class DecidedLedger(Ledger):
+    """The ledger of a partition, which decides nothing: it may not have the sums that decisions follow from."""
+
+    opened: str
+    """The stage that partitions are to compute, as the process that adds up has said."""
+
+    def once(self, name: str, compute: Callable[[], T], like: T) -> T:
+        """The value of the process that adds up."""
+
+        def undecided() -> T:
+            raise NotOpened(self.opened)
+
+        return super().once(name, undecided, like)
 
 
 class _JobArray:
@@ -108,6 +133,8 @@ class Partition(_JobArray):
     index: int
     of: int
     """How many partitions a stage has."""
+    opened: str
+    """Field of `DecidedLedger` of the same name."""
 
     adds_up = False
 
@@ -118,6 +145,8 @@ class Partition(_JobArray):
         n_added, total = checkpoint.begin(stage.empty)
         if n_added == n_parts:
             return total
+        if stage.name != self.opened:
+            raise NotOpened(self.opened)
         if not 0 <= self.index < self.of:
             raise ConfigError(
                 f"--index is {self.index}, but a stage has {self.of} partitions",

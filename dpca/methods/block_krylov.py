@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dpca.errors import PrecisionError
-from dpca.execution.partitions import Ended
 from dpca.methods.block_products import FirstProduct, LaterProducts, product_of, with_sketch
 from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import Summary, Summed
@@ -330,10 +329,6 @@ class _Iteration:
         """Value that is computed in memory between passes, or the one in the ledger."""
 
         def computed() -> T:
-            if (
-                not self._adds_up
-            ):  # it has no sums: the process that adds up was stopped before it could say how to go on
-                raise Ended(f"{self._name} pass {self._passes}" if self._passes > 1 else self._name, [], [])
             with (
                 self._stages.timed("eigensolve"),
                 blas_threads(self._run_plan.eigensolve_threads),
@@ -407,13 +402,6 @@ class _Iteration:
             unmet = judge.found.relative > self._iteration.tolerance
             return np.array([left > 0 and (expected & unmet & (judge.found.more <= left)).any()], np.int64)
 
-        if space is None:  # of a process that only computes parts: it follows what was decided
-            ledger = self._stages.ledger
-            return (
-                ledger is not None
-                and ledger.checkpoint(name).has(0)
-                and bool(self._once(name, decide, np.zeros(1, np.int64))[0])
-            )
         return bool(self._once(name, decide, np.zeros(1, np.int64))[0])
 
     def _tell(self, found: LeadingPairs) -> None:

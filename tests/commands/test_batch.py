@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.planning import search
+from dpca.store.ledger import Ledger
 from tests.commands.calls import dpca
+from tests.commands.test_block_krylov import factors
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged
 from tests.stores import bits, random_array
 
@@ -38,6 +41,8 @@ CASES = {
         "model: {n_components: bi_cross_validation}\n"
         "output: {path: r, groups: {ranges: {a: [0, 2500], b: [2500, 6000]}, validation: 3}}",
     ),
+    "rotated": ((12, 6000), (12, 600), "model: {n_components: 3, rotation: {kind: promax}}"),
+    "block Krylov": ((60, 6000), (60, 600), "model: {n_components: 4, svd_solver: block_krylov}"),
     "kernels": ((12, 6000), (12, 600), "model: {kind: kernel_pca, kernel: [rbf, poly], n_components: 3}"),
 }
 
@@ -46,6 +51,9 @@ CASES = {
 def config(request, monkeypatch):
     shape, chunks, keys = CASES[request.param]
     x = random_array(0, shape, "f4" if "single" in request.param else "f8")
+    if "Krylov" in request.param:
+        x = factors(shape)
+        monkeypatch.setattr(search, "PRODUCT_SLAB_BYTES", 60_000)
     if "single" in request.param:
         x[7:] = x[:5] + 1e-6 * x[7:]  # the last components are below what single precision supports
     zarr.create_array("x.zarr", data=x, chunks=chunks)
@@ -69,7 +77,7 @@ def test_it_has_the_bits_of_a_run(config, capsys):
     assert dpca("run", config, "--set", "output.path=expected") == 0
     assert dpca("batch", "init", config, "--partitions", "4") == 0
     rng, stages = random.Random(0), []
-    for _ in range(6):
+    for _ in range(20):
         capsys.readouterr()
         assert dpca("batch", "status", "r", "--json") == 0
         found = json.loads(capsys.readouterr().out)
@@ -89,8 +97,35 @@ def test_it_has_the_bits_of_a_run(config, capsys):
     assert dpca("batch", "finalize", "r") == 0  # again: nothing is left to do
 
 
+def test_partitions_have_nothing_to_do_before_it_is_decided_how_to_go_on(config, monkeypatch, capsys):
+    """The process that adds up is stopped before each of its decisions, and tasks of the array come again."""
+    assert dpca("run", config, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", config, "--partitions", "2") == 0
+    once, stopped = Ledger.once, []
+
+    def stopping(ledger, name, compute, like):
+        if name not in stopped and not ledger.checkpoint(name).has(0):
+            stopped.append(name)
+            raise KeyboardInterrupt
+        return once(ledger, name, compute, like)
+
+    waited = 0
+    while not Path("r/manifest.json").exists():
+        capsys.readouterr()
+        codes = [dpca("batch", "partition", "r", "--index", index) for index in (0, 1)]
+        said, before = capsys.readouterr(), len(stopped)
+        assert codes == [0, 0] or said.err.count("all of its stages are complete") == 2
+        waited += said.out.count("nothing to do before dpca batch finalize has gone on")
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "once", stopping)
+            assert (dpca("batch", "finalize", "r") == 0) == (len(stopped) == before)
+    assert len(stopped) >= 1
+    assert waited >= 2 * (len(stopped) - 1)  # after the last all may be complete
+    assert bits("r") == bits("expected")
+
+
 @pytest.mark.parametrize("shape", [(12, 6000), (3000, 12)])
-def test_a_partition_of_the_second_pass_does_not_read_the_matrix(shape, monkeypatch):
+def test_a_partition_of_the_second_pass_does_not_read_the_matrix(shape, monkeypatch, capsys):
     """Of 20,000 samples it has 3.2 GB, where alpha has 3 MB."""
     zarr.create_array("x.zarr", data=random_array(0, shape, "f8"), chunks=(min(300, shape[0]), min(600, shape[1])))
     Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
@@ -103,8 +138,10 @@ def test_a_partition_of_the_second_pass_does_not_read_the_matrix(shape, monkeypa
     (matrix,) = Path("r/ledger").glob("*/parts/*/sum-*.npz")
     kept = matrix.read_bytes()
     matrix.write_bytes(b"")
+    capsys.readouterr()
     for index in range(2):
         assert dpca("batch", "partition", "r", "--index", index) == 0
+    assert capsys.readouterr().out.count("spans computed") == 2
     matrix.write_bytes(kept)
     for _ in range(2):
         dpca("batch", "finalize", "r")

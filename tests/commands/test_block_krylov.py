@@ -13,7 +13,6 @@ import zarr
 from dpca import slabs
 from dpca.planning import search
 from dpca.store import gram
-from dpca.store.ledger import Ledger
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.made import made
@@ -220,33 +219,6 @@ def test_a_job_array_has_the_bits_of_a_run(small, shape, chunks, keys, further, 
         for index in (2, 0, 1, 0):
             assert dpca("batch", "partition", "r", "--index", index) == 0
         assert dpca("batch", "finalize", "r") == 0
-    assert bits("r") == bits("expected")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("how", ["", "model.block_krylov.windows=true", "preprocess.scale=std"])
-def test_a_job_array_whose_sums_were_added_up_and_no_more(small, how, monkeypatch, capsys):
-    """Who adds up is stopped before each of its decisions, and tasks of the array come again."""
-    written((D, N), (600, N))
-    keys, once, stopped = (("--set", how) if how else ()), Ledger.once, set()
-    assert dpca("run", "c.yaml", *keys, "--set", "output.path=expected") == 0
-    assert dpca("batch", "init", "c.yaml", *keys, "--partitions", "2") == 0
-
-    def stopping(ledger, name, compute, like):
-        if name not in stopped and not ledger.checkpoint(name).has(0):
-            stopped.add(name)
-            raise KeyboardInterrupt
-        return once(ledger, name, compute, like)
-
-    while not Path("r/manifest.json").exists():
-        for index in (0, 1):
-            code, said = dpca("batch", "partition", "r", "--index", index), capsys.readouterr().err
-            assert code == 0 or "all of its stages are complete" in said, said
-        before = len(stopped)
-        with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "once", stopping)
-            assert (dpca("batch", "finalize", "r") == 0) == (len(stopped) == before)
-    assert len(stopped) > 3
     assert bits("r") == bits("expected")
 
 
