@@ -246,13 +246,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def put(source: Path, target: Path, overwrite: bool) -> None:
-    """Give a file that some library has written its name, once its content is on the disk.
-
-    Raises
-    ------
-    FileExistsError
-        When the name is taken, unless `overwrite`.
-    """
+    """Give a file that some library has written its name, once its content is on the disk; a FileExistsError says that it is taken, unless `overwrite`."""
     DISK.flush_path(source)
     if not overwrite and DISK.link(source, target):
         DISK.unlink(source)
