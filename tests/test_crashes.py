@@ -216,9 +216,13 @@ def is_exported(power, older, whole):
     return True
 
 
-@pytest.mark.parametrize(
-    ("kind", "overwrite"), [*product(FILES, [False, True]), *((kind, False) for kind in DIRECTORIES)]
-)
+def kinds():
+    """All that is made of a result, over older files, too; reports where what draws them is installed."""
+    for kind, overwrite in [*product(FILES, [False, True]), *((kind, False) for kind in DIRECTORIES)]:
+        yield pytest.param(kind, overwrite, marks=pytest.mark.looks if kind == "report" else ())
+
+
+@pytest.mark.parametrize(("kind", "overwrite"), [*kinds()])
 def test_power_lost_while_something_is_made_of_a_result(config, kind, overwrite):
     with unflushed():
         run(load("c.yaml", ["input.feature_shape=[5, 8]"]) if "png" in kind else config)
