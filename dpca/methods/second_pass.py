@@ -398,12 +398,11 @@ class SecondPass:
 
     def _publish(self, steps: _Steps, written: tuple[str, ...]) -> None:
         """Give the written arrays their names in the result, and remove what the sweep has read."""
-        if steps.finished:
-            return
-        for name, final in zip(written, steps.final, strict=True):
-            for one, new in zip(self._of_groups(name), self._of_groups(final), strict=True):
-                self._outputs.rename(one, new)
-        for between in steps.between:
+        if not steps.finished:
+            for name, final in zip(written, steps.final, strict=True):
+                for one, new in zip(self._of_groups(name), self._of_groups(final), strict=True):
+                    self._outputs.rename(one, new)
+        for between in steps.between:  # also what a run that was stopped meanwhile has left of them
             for name in self._of_groups(between):
                 self._outputs.remove(name)
 

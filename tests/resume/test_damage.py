@@ -14,6 +14,7 @@ from dpca.config.loading import load
 from dpca.methods import first_pass, second_pass
 from dpca.store import directory
 from dpca.store.directory import ResultDirectory
+from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.resume.disturbed import (
@@ -129,6 +130,29 @@ def test_damaged_scores_under_way_of_tall_data(monkeypatch):
         again = ("left_vectors_span" if "left_vectors" in path else "scores_span", int(path.split("/")[6]))
         assert again in computed or again[0] == "left_vectors_span"
         assert len([task for task, _ in computed if task == "left_vectors_span"]) == ("left_vectors" in path)
+
+
+def test_an_array_on_the_way_whose_removal_was_stopped_halfway_is_gone(monkeypatch):
+    np.save("tall.npy", random_array(0, (6000, 12), "f8"))
+    Path("tall.yaml").write_text(TALL)
+    in_small_slabs(monkeypatch)
+    assert dpca("run", "tall.yaml") == 0
+    undisturbed = bits("r")
+    shutil.rmtree("r")
+    remove = durable.Disk.remove_tree
+
+    def stopped(disk, path):
+        if "_in_hand_of_" in path.name:
+            Path(path, "zarr.json").unlink()
+            raise KeyboardInterrupt
+        remove(disk, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.Disk, "remove_tree", stopped)
+        assert dpca("run", "tall.yaml") == 130
+    assert staged("*_in_hand_of_*")
+    assert dpca("run", "tall.yaml", "--resume") == 0
+    assert bits("r") == undisturbed
 
 
 @pytest.mark.parametrize("shape", [(400, 4), (6, 4000)])
