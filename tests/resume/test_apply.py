@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.commands import apply
+from dpca.execution.stage import Runner
+from dpca.store import ledger
 from dpca.store.fitted import Fitted
 from dpca.system import lock
 from tests.commands.calls import dpca
@@ -161,18 +162,24 @@ def test_a_command_whose_lock_was_taken_over_publishes_nothing(monkeypatch, caps
     assert not Path("s.zarr").exists()
 
 
+@pytest.mark.parametrize("command", ["transform r x.zarr", "reconstruct r"])
 @pytest.mark.usefixtures("finished")
-def test_a_command_that_finds_its_files_removed_says_who_took_over(monkeypatch, capsys):
-    """Another process ended the same command meanwhile, and left nothing of it."""
-    project = apply._project
+def test_a_command_that_finds_its_files_removed_says_who_took_over(command, monkeypatch, capsys):
+    """Another process ended the same command meanwhile, and left nothing of it: all, or what is just looked at."""
 
-    def late(*given):
-        shutil.rmtree(".s.zarr.partial")
-        project(*given)
+    def gone(path):
+        shutil.rmtree(".s.zarr.partial", ignore_errors=True)
+        raise FileNotFoundError(path)
 
-    monkeypatch.setattr(apply, "_project", late)
-    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
-    assert "another run has taken it over" in capsys.readouterr().err
+    run_stage = Runner.run
+    for late in ("_reads_of", "run"):
+        with monkeypatch.context() as patch:
+            if late == "run":
+                patch.setattr(Runner, "run", lambda *given: [shutil.rmtree(".s.zarr.partial"), run_stage(*given)])
+            else:
+                patch.setattr(ledger, "_reads_of", gone)
+            assert dpca(*command.split(), "--out", "s.zarr") == 2
+        assert "another run has taken it over" in capsys.readouterr().err
 
 
 CHANGING = """
