@@ -139,9 +139,8 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str | Settin
     except LockedError:
         raise
     except BaseException as error:
-        if (
-            isinstance(error, (StorageError, OSError)) and not lock.held()
-        ):  # who took over has removed what this one wrote
+        # Who took over has removed what this one wrote.
+        if isinstance(error, (StorageError, OSError)) and not lock.held():
             raise LockedError(*lock.taken_over) from error
         kept = aside.worth_keeping
         if not kept and lock.held():

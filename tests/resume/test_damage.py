@@ -110,13 +110,19 @@ def test_damaged_metadata_of_arrays_under_way_are_made_again(config, undisturbed
 TALL = "input: {uri: tall.npy}\nmodel: {n_components: 3}\noutput: {path: r}\n"
 
 
-def test_damaged_scores_under_way_of_tall_data(monkeypatch):
+@pytest.fixture
+def tall(monkeypatch):
+    """Samples that stream by; the bits of the result, which is gone."""
     np.save("tall.npy", random_array(0, (6000, 12), "f8"))
     Path("tall.yaml").write_text(TALL)
     in_small_slabs(monkeypatch)
     assert dpca("run", "tall.yaml") == 0
     undisturbed = bits("r")
     shutil.rmtree("r")
+    return undisturbed
+
+
+def test_damaged_scores_under_way_of_tall_data(tall, monkeypatch):
     what = "import dpca.methods.sweeps\nspan = dpca.methods.sweeps.scores_span\nimport dpca.methods.second_pass\n"
     what += "dpca.methods.second_pass.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
     assert disturbed(what, "run", "tall.yaml").returncode == -signal.SIGKILL
@@ -126,19 +132,13 @@ def test_damaged_scores_under_way_of_tall_data(monkeypatch):
     for path in in_turn(files[::3], truncated):
         del computed[:]
         assert dpca("run", "tall.yaml", "--resume") == 0
-        assert bits("r") == undisturbed
+        assert bits("r") == tall
         again = ("left_vectors_span" if "left_vectors" in path else "scores_span", int(path.split("/")[6]))
         assert again in computed or again[0] == "left_vectors_span"
         assert len([task for task, _ in computed if task == "left_vectors_span"]) == ("left_vectors" in path)
 
 
-def test_an_array_on_the_way_whose_removal_was_stopped_halfway_is_gone(monkeypatch):
-    np.save("tall.npy", random_array(0, (6000, 12), "f8"))
-    Path("tall.yaml").write_text(TALL)
-    in_small_slabs(monkeypatch)
-    assert dpca("run", "tall.yaml") == 0
-    undisturbed = bits("r")
-    shutil.rmtree("r")
+def test_an_array_on_the_way_whose_removal_was_stopped_halfway_is_gone(tall, monkeypatch):
     remove = durable.Disk.remove_tree
 
     def stopped(disk, path):
@@ -152,7 +152,7 @@ def test_an_array_on_the_way_whose_removal_was_stopped_halfway_is_gone(monkeypat
         assert dpca("run", "tall.yaml") == 130
     assert staged("*_in_hand_of_*")
     assert dpca("run", "tall.yaml", "--resume") == 0
-    assert bits("r") == undisturbed
+    assert bits("r") == tall
 
 
 @pytest.mark.parametrize("shape", [(400, 4), (6, 4000)])
