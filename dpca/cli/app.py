@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dpca.commands.apply import Placement, Projecting
     from dpca.commands.export import Format
     from dpca.commands.side_by_side import Given
+    from dpca.system.signals import Stopped
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -667,13 +668,16 @@ OTHERS_WRITE = 0o002
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns errors and signals into a line, a remedy and an exit code."""
-    from dpca.system.signals import leave, stopping
+    from dpca.system.signals import Stopped, leave, stopping
 
     os.umask(os.umask(0) | OTHERS_WRITE)
     given = sys.argv[1:] if arguments is None else arguments
     with patient_streams():
-        with stopping():
-            code = _exit_code(given)
+        try:
+            with stopping():
+                code = _exit_code(given)
+        except Stopped as stop:  # in the moment in which the command began or ended
+            code = _exit_code_of(stop)
         leave(code)
 
 
@@ -706,6 +710,11 @@ OPTIONS = {
 """The options that correspond to keys of a config, by command; these commands have no config."""
 
 
+def _exit_code_of(stop: Stopped) -> int:
+    say(f"dpca: stopped by {stop.name}", stop.remedy)
+    return stop.exit_code
+
+
 def _exit_code(given: list[str]) -> int:
     from dpca.errors import DpcaError
     from dpca.settings import Surface
@@ -729,8 +738,7 @@ def _exit_code(given: list[str]) -> int:
         click.echo(in_text(shown.getvalue()), nl=False, err=True)
         return error.exit_code
     except Stopped as stop:
-        say(f"dpca: stopped by {stop.name}", stop.remedy)
-        return stop.exit_code
+        return _exit_code_of(stop)
     except (KeyboardInterrupt, click.Abort):
         say("dpca: interrupted")
         return 130

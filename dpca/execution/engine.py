@@ -52,7 +52,6 @@ from dpca.sources.base import describe
 from dpca.store.ledger import Checkpoint, Damaged, Read, Receipt
 from dpca.system.blas import blas_threads, with_one_thread
 from dpca.system.machine import bound_allocator, release_memory
-from dpca.system.signals import check_stopped
 
 LOOK_SECONDS = 5.0
 """How often to check on pending tasks, besides when one finishes."""
@@ -373,7 +372,6 @@ class TasksAddedUp(_Tasks[T]):
 
     def _awaited(self, adding: Future, numbers: range) -> bool:
         while True:
-            check_stopped()
             try:
                 return bool(adding.result(timeout=LOOK_SECONDS))
             except TimeoutError:
@@ -497,7 +495,6 @@ def fold(
         oldest = next(iter(pending))
         while True:
             while not pending[oldest].done():
-                check_stopped()
                 seconds = look_seconds if watch.left is None else min(watch.left, look_seconds)
                 if not heard(seconds) or looked.left == 0.0:
                     look()
@@ -530,7 +527,6 @@ def fold(
 
     def look() -> None:
         looked.rewind()
-        check_stopped()
         raise_failures()
         calls.look()
         numbers = list(pending)

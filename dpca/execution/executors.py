@@ -26,7 +26,7 @@ from dpca.execution.stage import Alive, Traffic
 from dpca.planning.runplan import Workers
 from dpca.system.buffers import reuse_memory
 from dpca.system.machine import Budget, memory_budget
-from dpca.system.signals import THREADS, check_stopped
+from dpca.system.signals import THREADS
 from dpca.units import describe_memory, describe_seconds
 from dpca.version import __version__
 
@@ -187,7 +187,8 @@ class Distributed(TaskExecutor):
             # A task that waits makes an adaptive cluster start a worker.
             asking = [] if self._there else [self.client.submit(_itself, None, pure=False)]
             while not self._there:
-                check_stopped()
+                if self.client.status != "running":
+                    raise self._lost(ConnectionError("it has closed the connection"))
                 self._check_patience()
                 with suppress(TimeoutError):
                     asking[0].result(timeout=AWAIT_SECONDS)
@@ -398,8 +399,9 @@ class Distributed(TaskExecutor):
 
 
 def hush() -> None:
-    """Keep Dask's client from logging a traceback when its scheduler is gone: the run reports that itself."""
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    """Keep Dask from logging tracebacks in the client when its scheduler is gone: the run reports that itself."""
+    for name in ("client", "core", "batched", "comm", "utils"):
+        logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL)
 
 
 def worker_budget(memory: int | None, limit: int | None, processes: int, share: float = SHARE) -> Budget:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -15,6 +16,8 @@ STOPPING = ("SIGTERM", "SIGINT", "SIGUSR1")
 """Signals that interrupt a run; Slurm is asked to send SIGUSR1 before the walltime ends."""
 REPEAT_SECONDS = 2.0
 """Seconds in which a repeated signal, other than Ctrl-C, counts as the same one."""
+AGAIN_SECONDS = 0.01
+"""Seconds after which a signal that came while Python ignores errors is sent again."""
 GRACE_SECONDS = 0.5
 """Seconds for idle threads to end."""
 THREADS = "dpca-"
@@ -36,48 +39,73 @@ class Stopped(BaseException):
         return 130 if self.name == "SIGINT" else 1
 
 
-_asked: str | None = None
-"""The signal that asked this process to stop, until it has."""
-
-
-def check_stopped() -> None:
-    """Raise `Stopped` again, where a signal came while Python ignores errors: in a finalizer, as of a future that is let go of."""
-    if _asked is not None:
-        raise Stopped(_asked)
-
-
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Raise `Stopped` in the main thread at the first such signal; a second one ends the process at once."""
+    """Raise `Stopped` in the main thread at the first such signal; a second one ends the process at once.
+
+    What a signal raises in a finalizer, as of a future that is let go of, Python reports and ignores: it is raised again a moment later.
+    Nothing is said of objects that it left half made, whose finalizers fail.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     stopped: tuple[str, float] | None = None
+    ignored = over = False
 
-    def stop(number: int, _: FrameType | None) -> None:
-        nonlocal stopped
-        global _asked
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped, ignored
         name, now = signal.Signals(number).name, time.monotonic()
-        if stopped is not None:
+        if over:
+            return
+        if stopped is not None and not ignored:
             # A batch system may send a signal twice, to the job and to its processes; a second Ctrl-C is meant.
             if name == "SIGINT" or name != stopped[0] or now - stopped[1] > REPEAT_SECONDS:
                 os._exit(Stopped(name).exit_code)
             return
-        stopped, _asked = (name, now), name
-        raise Stopped(name)
+        stopped, ignored = stopped or (name, now), _is_within(frame, unraisable)
+        if ignored:
+            come_again()
+        else:
+            raise Stopped(stopped[0])
 
-    before = {name: signal.signal(getattr(signal, name), stop) for name in STOPPING if hasattr(signal, name)}
+    def unraisable(found: sys.UnraisableHookArgs) -> None:
+        nonlocal ignored
+        if stopped is None:
+            before_hook(found)
+        elif isinstance(found.exc_value, Stopped):
+            ignored = True
+            come_again()
+
+    def come_again() -> None:
+        again = threading.Timer(AGAIN_SECONDS, send_again)
+        again.daemon = True
+        again.start()
+
+    def send_again() -> None:
+        main = threading.main_thread().ident
+        if ignored and main is not None and stopped is not None:
+            signal.pthread_kill(main, getattr(signal, stopped[0]))
+
+    before_hook, sys.unraisablehook = sys.unraisablehook, unraisable
+    before = {name: signal.getsignal(getattr(signal, name)) for name in STOPPING if hasattr(signal, name)}
     try:
+        for name in before:
+            signal.signal(getattr(signal, name), stop)
         yield
     finally:
-        _forget()
+        over = True
+        if stopped is not None:
+            gc.collect()
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+        sys.unraisablehook = before_hook
 
 
-def _forget() -> None:
-    global _asked
-    _asked = None
+def _is_within(frame: FrameType | None, function: Callable[..., object]) -> bool:
+    """Whether a frame is that of a function, or of what it has called."""
+    while frame is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def leave(code: int) -> None:

@@ -254,6 +254,20 @@ def test_a_worker_is_waited_for_and_said_to_be(by_hand, caplog):
     assert_close(fit(), PCA(3).fit(X).explained_variance_)
 
 
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_scheduler_that_ends_while_a_worker_is_waited_for_is_said_to_have_ended(by_hand, when, caplog):
+    executor = executors.Distributed(by_hand.client)
+    if when == "before":
+        by_hand.scheduler.kill()
+        until(lambda: by_hand.client.status != "running")
+    workers = in_background(lambda: executor.workers(None))
+    if when == "while":
+        until(lambda: "has no workers yet; waiting for one" in caplog.text)
+        by_hand.scheduler.kill()
+    with pytest.raises(ClusterError, match="stopped answering"):
+        workers()
+
+
 def test_an_adaptive_cluster_starts_a_worker(tmp_path):
     with local_cluster(tmp_path, 0) as cluster, Client(cluster) as client:
         cluster.adapt(minimum=0, maximum=1)

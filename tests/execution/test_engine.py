@@ -1,6 +1,4 @@
 import pickle
-import signal
-import sys
 import threading
 import weakref
 from concurrent.futures import Future
@@ -22,7 +20,6 @@ from dpca.numerics.accumulators.gram import GramAccumulator
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.sources import as_source, open_source
-from dpca.system.signals import Stopped, check_stopped, stopping
 from tests.clusters import local_cluster
 from tests.runs import arrays_of, decompose_array
 from tests.stores import random_array
@@ -180,27 +177,6 @@ def test_a_worker_tells_of_many_slabs_at_a_time_and_of_all_in_the_end(client):
         client.unsubscribe_topic(topic)
         assert sum(told) == 1500
         assert len(told) <= most
-
-
-def test_a_signal_that_comes_while_python_ignores_errors_is_not_lost(monkeypatch):
-    """In a finalizer, as of a future that is let go of, what a handler raises is reported and goes no further."""
-    ignored = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(found.exc_type))
-
-    class LetGoOf:
-        def __del__(self):
-            signal.raise_signal(signal.SIGTERM)
-
-    class Waiting(Adding):
-        def submit(self, number):
-            LetGoOf()
-            return Future()  # which never ends
-
-    with stopping(), pytest.raises(Stopped, match="SIGTERM"):
-        fold(Waiting(), range(2), 0, lambda: 2, look_seconds=0.01)
-    assert ignored == [Stopped]
-    with stopping():
-        check_stopped()  # nobody has asked
 
 
 class Explained(Adding):
