@@ -1,7 +1,12 @@
-"""Stores that count and stores that fail."""
+"""Stores that count and stores that fail; and a disk whose user sleeps."""
 
+import errno
 import json
+import os
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +15,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.storage import WrapperStore
 
 from dpca.sources.zarr_array import FETCHED_BYTES
+from dpca.system import durable
 
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
@@ -59,3 +65,55 @@ def bits(path):
 def contents(path):
     """All files in a directory."""
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}
+
+
+class Slept(durable.Disk):
+    """One of the steps by which this thread replaces and removes names is taken late: something else happens before."""
+
+    def __init__(self, step, meanwhile):
+        self.left, self.meanwhile, self.thread = step, meanwhile, threading.current_thread()
+
+    def _step(self):
+        if threading.current_thread() is self.thread:
+            self.left -= 1
+            if self.left == -1:
+                with ThreadPoolExecutor(1) as other:
+                    other.submit(self.meanwhile).result()
+
+    def rename(self, source, target):
+        self._step()
+        super().rename(source, target)
+
+    def unlink(self, path):
+        self._step()
+        super().unlink(path)
+
+    def remove_tree(self, path):
+        self._step()
+        super().remove_tree(path)
+
+
+@contextmanager
+def before_step(step, meanwhile):
+    """Something that another thread does before a step of this one, numbered from 0; a function that says whether there was such a step."""
+    disk, durable.DISK = durable.DISK, Slept(step, meanwhile)
+    slept = durable.DISK
+    try:
+        yield lambda: slept.left < 0
+    finally:
+        durable.DISK = disk
+
+
+def no_links(*_):
+    """os.link, on disks that give no file a second name: memory cards, some shared folders."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def linked_twice(source, target, link=os.link):
+    """os.link over NFS, where a request whose answer was lost is sent again."""
+    link(source, target)
+    link(source, target)
+
+
+LINKS = {"links": os.link, "no links": no_links, "links made twice": linked_twice}
+"""How disks give a file a second name."""

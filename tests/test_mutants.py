@@ -72,5 +72,5 @@ def test_guards_of_dpca_are_each_one_line_of_the_table_and_leave_python_behind()
     assert {
         "dpca/system/durable.py:Disk.write: os.fsync(file.fileno())",
         'dpca/system/durable.py:read_checked: stored.get("sha256") != digest(stored.get("document"))',
-        "dpca/system/lock.py:Lock._make: os.link(",
+        "dpca/system/lock.py:Lock._make: durable.link(complete, named)",
     } <= names

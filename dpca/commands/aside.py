@@ -120,20 +120,20 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str | Settin
     aside.check_own()
     try:
         lock.acquire()
-        aside.check_own()
-        _check_free(out, overwrite, named)  # another command may have ended since
-        yield aside
-        lock.check()
-        with writing(str(out)):
-            durable.remove_partials(aside.arrays)  # left by workers that were killed while they wrote
-            # What was there stays whole until what was built has its name.
-            replaced = aside.path / "replaced"
-            durable.remove(replaced)
-            if os.path.lexists(out):
-                durable.move(out, replaced)
-            durable.move(aside.arrays, out)
-            durable.remove(replaced)
-        aside.forget()
+        with durable.asking(lock.check):
+            aside.check_own()
+            _check_free(out, overwrite, named)  # another command may have ended since
+            yield aside
+            with writing(str(out)):
+                durable.remove_partials(aside.arrays)  # left by workers that were killed while they wrote
+                # What was there stays whole until what was built has its name.
+                replaced = aside.path / "replaced"
+                durable.remove(replaced)
+                if os.path.lexists(out):
+                    durable.move(out, replaced)
+                durable.move(aside.arrays, out)
+                durable.remove(replaced)
+            aside.forget()
         lock.release()
         aside.leave([])
     except LockedError:

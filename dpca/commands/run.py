@@ -52,6 +52,7 @@ from dpca.store.outputs import Outputs
 from dpca.store.results import open_result
 from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import Begun, differences, without_free
+from dpca.system import durable
 from dpca.system.lock import Lock
 from dpca.system.machine import Peak, watched_memory
 from dpca.system.scratch import ScratchFolder
@@ -146,7 +147,6 @@ def run(
             decomposition = under_way.decompose()
             seconds = time.perf_counter() - began
             manifest = under_way.manifest(decomposition, seconds=seconds, peak=peak, expected=expected)
-            lock.check()
             directory.commit(decomposition.certificate, manifest)
             under_way.scratch.remove()
             directory.publish(keep_ledger or not_converged(decomposition.certificate) is not None)
@@ -470,7 +470,8 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
     with loaded.located():
         lock.acquire()
     try:
-        yield lock
+        with durable.asking(lock.check):
+            yield lock
     finally:
         lock.release()
 

@@ -13,13 +13,14 @@ import json
 import os
 import shutil
 import stat
+import threading
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dpca.errors import OutputExistsError
+from dpca.errors import DpcaError, OutputExistsError
 from dpca.system import regular
 
 FILE, DIRECTORY = 0o664, 0o775
@@ -28,6 +29,24 @@ TRIES = 100
 """How often it is tried to remove a directory in which files come and go."""
 OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
 """Modes of what is for its user alone."""
+
+
+_ASKED = threading.local()
+
+
+@contextmanager
+def asking(check: Callable[[], None]) -> Iterator[None]:
+    """In this block this thread calls `check` before each step by which a name is replaced or removed; it raises where that may not be."""
+    before, _ASKED.check = getattr(_ASKED, "check", None), check
+    try:
+        yield
+    finally:
+        _ASKED.check = before
+
+
+def _ask() -> None:
+    if (check := getattr(_ASKED, "check", None)) is not None:
+        check()
 
 
 class Disk:
@@ -43,23 +62,16 @@ class Disk:
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file, replacing another one, or a directory to a free name."""
+        _ask()
         os.replace(source, target)
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second name, which must be free. Where no file has two, an empty file takes the name, and False is returned."""
-        try:
-            os.link(source, target)
-        except FileExistsError:
-            # Over NFS a request that is sent twice finds its own link (open(2), O_EXCL).
-            if source.stat().st_nlink < 2:
-                raise
-        except OSError:  # on memory cards, for instance
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE))
-            return False
-        return True
+        """Give a file a second name, as `durable.link` does."""
+        return link(source, target)
 
     def unlink(self, path: Path) -> None:
         """Remove a file, if it exists."""
+        _ask()
         path.unlink(missing_ok=True)
 
     def make_directory(self, path: Path, mode: int = DIRECTORY) -> None:
@@ -68,6 +80,7 @@ class Disk:
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
+        _ask()
         path.rmdir()
 
     def remove_tree(self, path: Path) -> None:
@@ -77,6 +90,7 @@ class Disk:
         """
         number = _number(path)
         for left in reversed(range(TRIES if number else 0)):
+            _ask()
             try:
                 shutil.rmtree(path)
                 return
@@ -94,6 +108,22 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def link(source: Path, target: Path) -> bool:
+    """Give a file a second name, which must be free. Where no file has two, an empty file takes the name, and False is returned."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        # Over NFS a request that is sent twice finds its own link (open(2), O_EXCL).
+        if source.stat().st_nlink < 2:
+            raise
+    except FileNotFoundError:
+        raise
+    except OSError:  # on memory cards, for instance
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE))
+        return False
+    return True
 
 
 def _number(path: Path) -> int | None:
@@ -168,8 +198,8 @@ def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool, mode: 
     try:
         DISK.write(temporary, save, flush, mode)
         DISK.rename(temporary, path)
-    except OSError:
-        DISK.unlink(temporary)
+    except (OSError, DpcaError):
+        temporary.unlink(missing_ok=True)
         raise
 
 

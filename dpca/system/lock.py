@@ -2,10 +2,12 @@
 
 It compares no clocks and no modification times, and needs no flock, which network filesystems support badly. A lock is a
 file `lock.<number>` with the name of its owner, a random word, and a counter that grows while the owner lives. It is made
-by a hard link from a complete file to that name, which fails if the name is taken (also over NFS). A process that finds a
+by a hard link from a complete file to that name, which fails if the name is taken (also over NFS); on disks that know none
+(memory cards, some shared folders) an empty file takes the name, and is written then. A process that finds a
 lock watches it by its own clock: while the counter grows, the owner lives. A lock unchanged for `STALE_SECONDS` is taken
 over by making the next number, which only one process can. An owner that slept meanwhile finds a higher number, or another
-owner in its own file, and stops (`Lock.check`) before it changes anything that another could be reading.
+owner in its own file, and stops: it asks (`Lock.check`) before each step by which it replaces or removes a name (`durable.asking`),
+since it may sleep between any two of them, while another publishes what it was about to publish.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ class Lock:
 
     def _make(self, number: int) -> bool:
         """Make the lock with this number; returns False if another process was faster."""
-        complete = self._directory / f".{self._owner}.partial"
+        complete, named = self._directory / f".{self._owner}.partial", self._directory / f"lock.{number}"
         shown = self._out or self._path
         with writing(str(shown)):
             try:
@@ -145,15 +147,14 @@ class Lock:
                     f"Choose another {'--out' if self._out else OUTPUT.path}.",
                     key="output.path",
                 ) from cause
+            content = json.dumps(self._content())
             try:
-                complete.write_text(json.dumps(self._content()), encoding="utf-8")
-                os.link(complete, self._directory / f"lock.{number}")
-            except FileExistsError:
-                # Over NFS also if a request is sent twice, and finds its own link (open(2), O_EXCL).
-                if complete.stat().st_nlink < 2:
-                    return False
-            except FileNotFoundError:
-                return False  # the previous owner has just removed the directory
+                complete.write_text(content, encoding="utf-8")
+                linked = durable.link(complete, named)
+                if not linked:
+                    named.write_text(content, encoding="utf-8")
+            except (FileExistsError, FileNotFoundError):
+                return False  # another was faster, or the previous owner has just removed the directory
             finally:
                 complete.unlink(missing_ok=True)
         self._number = number

@@ -3,6 +3,7 @@
 import os
 import shutil
 from contextlib import contextmanager
+from itertools import count, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from dpca.commands.aside import building, check_same_fit, forgetting
 from dpca.errors import DataError, LockedError, OutputExistsError, StorageError
 from dpca.execution.progress import Progress
 from dpca.store.ledger import Ledger, Read
+from tests.stores import before_step
 
 OUT, WORK = Path("out.zarr"), Path(".out.zarr.partial")
 
@@ -32,7 +34,7 @@ def written(value, out=OUT, **how):
     """An output with an attribute, as a command would build it."""
     with building(out, how.pop("overwrite", False), how.pop("others", [])) as work:
         begin(work)
-        zarr.create_group(str(work.arrays)).attrs.update({"result": value})
+        zarr.open_group(str(work.arrays), mode="a").attrs.update({"result": value})
         how.pop("meanwhile", lambda: None)()
     return zarr.open_group(str(out), mode="r").attrs["result"]
 
@@ -250,3 +252,26 @@ def test_a_command_whose_lock_was_taken_over_publishes_nothing_and_removes_nothi
     assert zarr.open_group("out.zarr", mode="r").attrs["result"] == "old"
     assert (WORK / ".lock" / "lock.7").exists()
     assert next(WORK.glob("*/arrays")).is_dir()  # which the other may be using now
+
+
+def test_a_command_that_slept_before_any_step_leaves_what_another_has_published_meanwhile():
+    """The other took it for dead, did the same, and has ended."""
+
+    def another():
+        shutil.rmtree(WORK / ".lock")
+        written("new", overwrite=True)
+
+    def slept_before(step):
+        shutil.rmtree(OUT, ignore_errors=True)
+        written("old")
+        with before_step(step, another) as reached:
+            try:
+                written("new", overwrite=True)
+            except LockedError:
+                assert reached()
+        assert zarr.open_group("out.zarr", mode="r").attrs["result"] == "new"
+        assert not any(path.name != ".lock" for path in WORK.rglob("*"))
+        return reached()
+
+    steps = list(takewhile(slept_before, count()))
+    assert len(steps) > 3

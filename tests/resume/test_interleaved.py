@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import threading
+from contextlib import ExitStack
+from itertools import count, takewhile
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,17 @@ from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
 from tests.commands.calls import dpca
 from tests.made import made
-from tests.resume.disturbed import at_slab, disturbed, killed, left_by_a_kill, sparse_rows, staged, whole_rows
-from tests.stores import bits, random_array
+from tests.resume.disturbed import (
+    at_slab,
+    disturbed,
+    killed,
+    left_by_a_kill,
+    sparse_rows,
+    staged,
+    ten_spans,
+    whole_rows,
+)
+from tests.stores import before_step, bits, random_array
 from tests.system.test_lock import stranger
 
 pytestmark = pytest.mark.long
@@ -102,6 +113,42 @@ def test_a_run_that_another_has_taken_over_changes_nothing_more(config, monkeypa
     assert directory.mapping(Path("r/status.json")).get("state", "running") == "running"
     assert Path("r/ledger/run.json").exists()
     assert bool(list(Path("r/ledger").glob("*/parts/*/[0-9]*.npz"))) == (when == "at its end")
+
+
+def test_a_run_that_slept_before_any_step_of_its_publication_leaves_what_another_has_published(
+    config, undisturbed, monkeypatch, capsys
+):
+    """The other took it for dead, went on with it, and has ended."""
+    made(ten_spans)
+    assert dpca("run", config, "--set", "model.n_components=2") == 0
+    shutil.move("r", "older")
+    commit = directory.ResultDirectory.commit
+
+    def another():
+        shutil.rmtree("r/.lock")
+        assert dpca("run", config, "--resume") == 0
+
+    def slept_before(step):
+        shutil.rmtree("r", ignore_errors=True)
+        shutil.copytree("older", "r")
+        with ExitStack() as stack:
+            reached = []
+
+            def committing(*arguments):
+                monkeypatch.setattr(directory.ResultDirectory, "commit", commit)
+                reached.append(stack.enter_context(before_step(step, another)))
+                commit(*arguments)
+
+            monkeypatch.setattr(directory.ResultDirectory, "commit", committing)
+            code = dpca("run", config, "--overwrite")
+        said = capsys.readouterr().err
+        assert code == 0 or (code == 2 and "r: another run has taken it over" in said)
+        assert bits("r") == undisturbed
+        assert sorted(os.listdir("r")) == ["certificate.json", "manifest.json", "result.zarr", "status.json"]
+        return reached[0]()
+
+    steps = list(takewhile(slept_before, count()))
+    assert len(steps) > 6
 
 
 # The copy in scratch.
@@ -322,10 +369,10 @@ def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypa
     late = threading.Thread(target=partition)
     commit = directory.ResultDirectory.commit
 
-    def after_the_late_one(directory, certificate, manifest):
+    def after_the_late_one(*what):
         go_on.set()
         late.join()
-        commit(directory, certificate, manifest)
+        commit(*what)
 
     monkeypatch.setattr(Outputs, "write_part", held)
     monkeypatch.setattr(directory.ResultDirectory, "commit", after_the_late_one)

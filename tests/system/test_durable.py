@@ -18,6 +18,7 @@ from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
+from tests.stores import LINKS
 from workflows.campaigns.crashes import unflushed, watched
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"}
@@ -199,19 +200,9 @@ def test_zarr_deletes_no_more_than_a_link(elsewhere):
     assert os.listdir("r") == []
 
 
-def no_links(*_):
-    raise PermissionError(errno.EPERM, "Operation not permitted")
-
-
-def linked_twice(source, target, link=os.link):
-    """As over NFS, where a request whose answer was lost is sent again."""
-    link(source, target)
-    link(source, target)
-
-
-@pytest.mark.parametrize("link", [os.link, no_links, linked_twice])
+@pytest.mark.parametrize("link", LINKS)
 def test_a_file_takes_a_free_name_alone_also_where_no_file_has_two(link, monkeypatch):
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "link", LINKS[link])
     for text in ("first", "second"):
         Path(text).write_text(text)
     durable.put(Path("first"), Path("there"), overwrite=False)

@@ -15,6 +15,7 @@ import pytest
 from dpca.errors import LockedError, OutputExistsError
 from dpca.system import lock as system_lock
 from dpca.system.lock import Lock
+from tests.stores import LINKS
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +23,11 @@ def quick(monkeypatch):
     monkeypatch.setattr(system_lock, "STALE_SECONDS", 0.5)
     monkeypatch.setattr(system_lock, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(system_lock, "POLL_SECONDS", 0.02)
+
+
+@pytest.fixture(params=LINKS)
+def disk(request, monkeypatch):
+    monkeypatch.setattr(os, "link", LINKS[request.param])
 
 
 def stranger(path, number, owner="a stranger"):
@@ -94,6 +100,7 @@ def test_nobody_waits_for_an_owner_that_was_killed_here(tmp_path, monkeypatch, p
     other.release()
 
 
+@pytest.mark.usefixtures("disk")
 def test_a_lock_that_moves_is_kept_and_one_that_does_not_is_taken_over(tmp_path):
     first, second = Lock(tmp_path), Lock(tmp_path)
     first.acquire()
@@ -189,6 +196,7 @@ def test_one_who_waits_leaves_a_directory_to_another_that_took_over_first(tmp_pa
         Lock(tmp_path).acquire()
 
 
+@pytest.mark.usefixtures("disk")
 def test_a_newcomer_that_began_while_another_waited_is_not_pushed_aside(tmp_path):
     holder, waiter, newcomer = Lock(tmp_path), Lock(tmp_path), Lock(tmp_path)
     holder.acquire()
@@ -211,6 +219,7 @@ def test_a_newcomer_that_began_while_another_waited_is_not_pushed_aside(tmp_path
     newcomer.release()
 
 
+@pytest.mark.usefixtures("disk")
 def test_of_many_that_want_it_at_once_one_has_it(tmp_path):
     locks, got = [Lock(tmp_path) for _ in range(6)], []
     barrier = threading.Barrier(len(locks))
@@ -246,24 +255,6 @@ def test_a_file_in_the_place_of_the_lock(tmp_path):
     (tmp_path / ".lock").write_text("mine")
     with pytest.raises(OutputExistsError, match=r"\.lock: is a file"):
         Lock(tmp_path).acquire()
-
-
-def test_a_link_that_was_made_though_the_answer_says_it_was_there(tmp_path, monkeypatch):
-    """As over NFS, where a request may be sent twice."""
-    link = os.link
-
-    def twice(source, target):
-        link(source, target)
-        link(source, target)
-
-    monkeypatch.setattr(system_lock.os, "link", twice)
-    lock = Lock(tmp_path)
-    lock.acquire()
-    assert lock._number == 1
-    assert lock.held()
-    with pytest.raises(LockedError):
-        Lock(tmp_path).acquire()
-    lock.release()
 
 
 def test_a_link_is_no_place_for_a_lock(tmp_path):

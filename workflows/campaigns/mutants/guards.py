@@ -64,7 +64,7 @@ BY_HAND = {
         ("flush=True, mode=mode", "flush=False, mode=mode"),
         ('write_json(path, {"sha256"', 'write_briefly(path, {"sha256"'),
     ),
-    "dpca/system/lock.py": (("os.link(", "os.replace("),),
+    "dpca/system/lock.py": (("durable.link(complete, named)", "os.replace(complete, named) or True"),),
     "dpca/store/outputs.py": (("checksum=True", "checksum=False"), ('{"write_empty_chunks": True}', "{}")),
     "dpca/methods/copying.py": (('{"write_empty_chunks": True}', "{}"),),
 }
