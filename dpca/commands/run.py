@@ -147,7 +147,7 @@ def run(
             decomposition = under_way.decompose()
             seconds = time.perf_counter() - began
             manifest = under_way.manifest(decomposition, seconds=seconds, peak=peak, expected=expected)
-            directory.commit(decomposition.certificate, manifest)
+            directory.commit(decomposition.certificate, manifest, decomposition.outputs)
             under_way.scratch.remove()
             directory.publish(keep_ledger or not_converged(decomposition.certificate) is not None)
         except Incomplete as error:

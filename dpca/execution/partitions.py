@@ -7,18 +7,20 @@ computes parts of the stage that is open, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from dpca.errors import ClusterError, ConfigError, DpcaError
+import numpy as np
+
+from dpca.errors import ClusterError, ConfigError, DpcaError, StorageError
 from dpca.execution.engine import Sum, TaskPart
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
 from dpca.store.ledger import Checkpoint, Damaged, Ledger
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import AGAIN, Outputs, kind_of
 from dpca.system.machine import memory_budget
 
 T = TypeVar("T")
@@ -59,6 +61,14 @@ class DecidedLedger(Ledger):
 
     opened: str
     """The stage that partitions are to compute, as the process that adds up has said."""
+
+    def complete(self, name: str, n_parts: int) -> bool:
+        """Whether a stage is complete; the open one never is: arrays that its parts have written may be damaged."""
+        return name != self.opened and super().complete(name, n_parts)
+
+    def begin_again(self, *names: str) -> None:
+        """The process that adds up discards."""
+        raise NotOpened(self.opened)
 
     def once(self, name: str, compute: Callable[[], T], like: T) -> T:
         """The value of the process that adds up."""
@@ -139,13 +149,16 @@ class Partition(_JobArray):
     adds_up = False
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """The result of a stage that is complete, as `Executor.run` gives it."""
+        """The result of a stage that is complete, as `Executor.run` gives it.
+
+        One that is complete is open again where arrays that its parts have written were damaged since.
+        """
         assert checkpoint is not None
         work, n_parts = stage.work, stage.work.n_parts
         n_added, total = checkpoint.begin(stage.empty)
-        if n_added == n_parts:
-            return total
         if stage.name != self.opened:
+            if n_added == n_parts:
+                return total
             raise NotOpened(self.opened)
         if not 0 <= self.index < self.of:
             raise ConfigError(
@@ -161,14 +174,49 @@ class Partition(_JobArray):
             part = TaskPart(stage.task, *work.part(number), number, checkpoint, added)
             part.computed(stage.shared, progress.advance)
             computed.append(number)
+        if n_added == n_parts and not computed:
+            raise NotOpened(self.opened)
         raise Ended(stage.name, computed, present)
 
 
 class PreparedOutputs(Outputs):
-    """The arrays of a run, created by another process: only parts of them are written."""
+    """The arrays of a run, created by another process: only parts of them are written, where they are as they were created.
+
+    Their metadata have no checksum, and two partitions that trusted damaged ones would write into the same chunks.
+    """
+
+    def __init__(self, *store: Any) -> None:
+        super().__init__(*store)
+        self._kinds: dict[str, tuple[Any, ...]] = {}
+
+    def create_array(
+        self,
+        name: str,
+        shape: Sequence[int],
+        chunks: Sequence[int],
+        dtype: Any,
+        dims: Sequence[str],
+        fill: float = 0.0,
+        attributes: Mapping[str, Any] = {},
+        unwritten: bool = False,
+    ) -> None:
+        self._kinds[name] = tuple(shape), tuple(chunks), np.dtype(dtype), fill
+
+    def rename(self, name: str, new: str) -> None:
+        self.remove(new)
+        if name in self._kinds:
+            self._kinds[new] = self._kinds.pop(name)
+
+    def remove(self, name: str) -> None:
+        self._kinds.pop(name, None)
+
+    def array(self, name: str) -> Any:
+        array = super().array(name)
+        if self._kinds.get(name, kind_of(array)) != kind_of(array):
+            raise StorageError(f"{self.root}/{name}/zarr.json is damaged: it describes another array", AGAIN)
+        return array
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:
         pass
 
-    create = create_tiled = create_array = write = write_text = write_coordinate = _nothing
-    copy = rename = remove = gather = finish = _nothing
+    create = write = write_text = write_coordinate = copy = gather = finish = _nothing

@@ -379,7 +379,7 @@ class FirstPass:
         ledger = self._stages.ledger
         if self._stages.runner.executor.adds_up or ledger is None or self._model.kernels:
             return None
-        if not ledger.checkpoint(attempt.rung.name).complete(self._data.n_spans):
+        if not ledger.complete(attempt.rung.name, self._data.n_spans):
             return None
         checkpoint = ledger.checkpoint(_name_of_summary(attempt))
         try:

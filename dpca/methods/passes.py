@@ -218,6 +218,12 @@ class Pass(Work):
         assert self.outputs is not None
         self.outputs.write_part(of_group(name, self.name), region, values)
 
+    def of_features(self, name: str, tile: Region) -> F64:
+        """The mean, the scale or the weights of a tile of features, as an earlier pass has written them: 0 or 1 where it finds none."""
+        assert self.outputs is not None
+        found = name in self.rules.finds(weighted=self.weights is not None)
+        return self.outputs.read_part(of_group(name, self.name), tile, unwritten=not found)
+
     def damage(self, span: int) -> str | None:
         return damage_of(self.outputs, [of_group(name, self.name) for name in self.writes], self.tiles(span))
 

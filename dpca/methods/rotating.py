@@ -18,6 +18,7 @@ from dpca.errors import AssumptionError
 from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
+from dpca.methods.renamed import Renamed
 from dpca.methods.second_pass import pending_name
 from dpca.methods.solve import Solved
 from dpca.methods.stages import Stages
@@ -247,7 +248,8 @@ class Rotator:
         """Write the rotated components; returns their products, (k, k)."""
         stage, final = "rotated components", "rotated_components"
         pending, stored = pending_name(final, stage), solved.attempt.rung.dtype
-        writes = () if self._finished(stage, pending, final, self.data.n_spans) else (pending,)
+        renamed = self._renamed(stage, final, self.data.n_spans)
+        writes = () if renamed.are_there(self._of_groups(pending)) else (pending,)
         for plan, dims in zip(self.data.plans, self.dims, strict=True):
             if writes:
                 name, features = of_group(pending, dims.group), dims.features
@@ -266,7 +268,7 @@ class Rotator:
             )
         )
         if writes:
-            self._publish(pending, final)
+            renamed.rename(self._of_groups(pending))
         return overlap
 
     def _scores_rotated(self, solved: Solved, rotation: RotationResult) -> RotationResult:
@@ -288,7 +290,8 @@ class Rotator:
             )
         )
         rotation = rotation.signed(rotation.signs(-extremes[0], extremes[1]))
-        writes = () if self._finished(stage, pending, final, plan.n_spans) else (pending,)
+        renamed = self._renamed(stage, final, plan.n_spans)
+        writes = () if renamed.are_there(self._of_groups(pending)) else (pending,)
         for name in writes:
             self.outputs.create_tiled(
                 name,
@@ -313,7 +316,7 @@ class Rotator:
             )
         )
         if writes:
-            self._publish(pending, final)
+            renamed.rename(self._of_groups(pending))
         return rotation
 
     def _sweeps(self, *writes: str) -> Sequence[Sweep]:
@@ -328,24 +331,14 @@ class Rotator:
             for plan, group in zip(self.data.plans, self.data.names, strict=True)
         ]
 
-    def _finished(self, stage: str, pending: str, final: str, n_parts: int) -> bool:
-        """Whether a sweep had finished before, and what it wrote has its name in the result; if that is damaged, it starts again."""
-        ledger = self.stages.ledger
-        if ledger is None or any(of_group(pending, group) in self.outputs for group in self.data.names):
-            return False
-        if not ledger.checkpoint(stage).complete(n_parts):
-            return False
-        damages = (self.outputs.damage(of_group(final, group)) for group in self.data.names)
-        damage = next((found for found in damages if found), None)
-        if damage is None:
-            return True
-        self.stages.progress.say(f"{damage}: it is computed again")
-        ledger.checkpoint(stage).clear()
-        return False
+    def _renamed(self, stage: str, final: str, n_parts: int) -> Renamed:
+        """The rotated arrays that a sweep writes."""
+        return Renamed(
+            self.outputs, self.stages.ledger, self.stages.progress.say, (stage,), n_parts, self._of_groups(final)
+        )
 
-    def _publish(self, pending: str, final: str) -> None:
-        for group in self.data.names:
-            self.outputs.rename(of_group(pending, group), of_group(final, group))
+    def _of_groups(self, name: str) -> tuple[str, ...]:
+        return tuple(of_group(name, group) for group in self.data.names)
 
     @property
     def _sample(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
+from dpca.methods.renamed import Renamed
 from dpca.methods.solve import Solved, in_double, of_factors, without_missed
 from dpca.methods.spans import components_span, left_vectors_span
 from dpca.methods.stages import Stages
@@ -65,6 +66,8 @@ class _Steps:
     """Arrays that the sweep writes, until all is written."""
     final: tuple[str, ...]
     """Their names in the result."""
+    renamed: Renamed
+    """The arrays of all groups that get these names."""
     finished: bool
     """Whether both had finished before, so that nothing is written."""
 
@@ -334,7 +337,7 @@ class SecondPass:
         """Signs that make the largest entry of each rotated left singular vector positive, (n_components,)."""
         self._stages.progress.expect(1)
         stage: Stage[F64, F64] = Stage(
-            name=f"{steps.sweep}, looked for",
+            name=_looked_for(steps.sweep),
             task=extremes_span,
             work=Sweep(self._plan, self._outputs, reads=steps.between),
             shared=(transform,),
@@ -375,37 +378,29 @@ class SecondPass:
         between, pending = (
             tuple(pending_name(name, step) for name in names) for step, names in ((second, between), (sweep, final))
         )
-        return _Steps(second, sweep, between, pending, final, self._finished(second, sweep, between, final))
-
-    def _finished(self, second: str, sweep: str, between: Sequence[str], final: Sequence[str]) -> bool:
-        """Whether the pass and its sweep had finished before, so that `between`, the arrays that link them, are removed.
-
-        Then no part of them can be repeated alone: if one of the final arrays is damaged, both start again.
-        """
-        ledger = self._stages.ledger
-        if ledger is None or any(name in self._outputs for one in between for name in self._of_groups(one)):
-            return False
-        if not ledger.checkpoint(second).complete(self._data.n_spans):
-            return False
-        written = [one for name in final for one in self._of_groups(name)]
-        damage = next((problem for name in written if (problem := self._outputs.damage(name))), None)
-        if damage is None:
-            return True
-        self._stages.progress.say(f"{damage}: it is computed again")
-        for name in (second, sweep):
-            ledger.checkpoint(name).clear()
-        return False
+        renamed = Renamed(
+            self._outputs,
+            self._stages.ledger,
+            self._stages.progress.say,
+            (second, sweep, _looked_for(sweep)),
+            self._data.n_spans,
+            self._of_groups(*final),
+        )
+        finished = renamed.are_there(self._of_groups(*between))
+        return _Steps(second, sweep, between, pending, final, renamed, finished)
 
     def _publish(self, steps: _Steps, written: tuple[str, ...]) -> None:
         """Give the written arrays their names in the result, and remove what the sweep has read."""
         if not steps.finished:
-            for name, final in zip(written, steps.final, strict=True):
-                for one, new in zip(self._of_groups(name), self._of_groups(final), strict=True):
-                    self._outputs.rename(one, new)
-        for between in steps.between:  # also what a run that was stopped meanwhile has left of them
-            for name in self._of_groups(between):
-                self._outputs.remove(name)
+            steps.renamed.rename(self._of_groups(*written))
+        for name in self._of_groups(*steps.between):  # also what a run that was stopped meanwhile has left of them
+            self._outputs.remove(name)
 
-    def _of_groups(self, name: str) -> list[str]:
-        """The names of an array of each group."""
-        return [of_group(name, group) for group in self._data.names]
+    def _of_groups(self, *names: str) -> tuple[str, ...]:
+        """The names of arrays of each group."""
+        return tuple(of_group(name, group) for name in names for group in self._data.names)
+
+
+def _looked_for(sweep: str) -> str:
+    """The name of the sweep that looks for signs, before another one writes."""
+    return f"{sweep}, looked for"

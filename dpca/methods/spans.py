@@ -26,7 +26,7 @@ from dpca.numerics.inner_products import Roots
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.slabs import Plan, extent
-from dpca.store.arrays import GROUP_SCALE, REGRESSION, of_group
+from dpca.store.arrays import GROUP_SCALE, REGRESSION
 from dpca.types import F64
 
 
@@ -159,12 +159,9 @@ def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Repo
     found, layout, plan = Product.empty(len(block), block.shape[1]), work.source.layout, work.plan
     standardizer, sparse = None if work.is_affine else work.feature_panels(), work.sparse_panels()
     own = block.astype(np.float64)
-    assert work.outputs is not None
     with work.weighing() as weights_of, work.inner() as roots_of:
         for tile, slabs in work.read(span, found.counts, report, as_lines=True):
-            mean, scale, weights = (
-                work.outputs.read_part(of_group(name, work.name), tile) for name in ("mean", "scale", "weights")
-            )
+            mean, scale, weights = (work.of_features(name, tile) for name in ("mean", "scale", "weights"))
             for slab in slabs:
                 if slab.lines is not None:
                     about, factor = (of_tile[slab.inside].reshape(-1) for of_tile in (mean, weights / scale))
@@ -246,8 +243,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     with work.weighing() as weights_of, work.inner() as roots_of:
         for tile, slabs in work.read(span, measured.counts, report, as_lines=True):
             found = [np.empty((alpha.shape[1], *extent(tile)), stored) for _ in work.writes]
-            assert work.outputs is not None
-            means = work.outputs.read_part(of_group("mean", work.name), tile)
+            means = work.of_features("mean", tile)
             for slab in slabs:
                 mean = means[slab.inside].reshape(-1)
                 of_slab, weights = np.empty((alpha.shape[1], slab.width), stored), weights_of(slab.box)

@@ -255,14 +255,20 @@ def create_outputs(
     in groups of samples, `group_scale` is made for the divisors.
     """
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
+    written = rules.finds(any(group.weights is not None for group in groups))
     found, names = dims_of(groups)
     for group, plan, dims, axes in zip(groups, plans, found, names, strict=True):
         if plan.keeps == "samples":
-            # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
+            # Without centering, scaling or weights these arrays take no space.
             for name, fill in (("mean", 0.0), ("scale", 1.0), ("weights", 1.0)):
-                about = units_of(group.layout, rules).get(name, {})
                 outputs.create_tiled(
-                    of_group(name, group.name), plan, dims.features, np.float64, fill=fill, attributes=about
+                    of_group(name, group.name),
+                    plan,
+                    dims.features,
+                    np.float64,
+                    fill=fill,
+                    attributes=units_of(group.layout, rules).get(name, {}),
+                    unwritten=name not in written,
                 )
             if design is not None:
                 name, p = of_group(REGRESSION, group.name), len(design.names)

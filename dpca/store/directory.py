@@ -216,11 +216,11 @@ class ResultDirectory:
             durable.remove(self.ledger / COMMIT)
             begun.write(self.begun)
 
-    def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
+    def commit(self, certificate: dict[str, Any], manifest: dict[str, Any], outputs: Outputs) -> None:
         """Declare what was built to be the result; from here on `publish` can always complete it."""
         with writing(str(self.path)):
             durable.remove_partials(self.ledger)  # left by workers that were killed while they wrote
-            arrays = Outputs(str(self.staged_arrays(manifest["run"]))).inventory(finished=True)
+            arrays = outputs.inventory(finished=True)
             document = {
                 "certificate": certificate,
                 "manifest": {"format_version": FORMAT_VERSION, **manifest, "arrays": arrays},

@@ -177,6 +177,7 @@ class HeldOutputs(Outputs):
         dims: Sequence[str],
         fill: float = 0.0,
         attributes: Mapping[str, Any] = {},
+        unwritten: bool = False,
     ) -> None:
         self._count(name, shape, dims)
         about = meanings.described(name, attributes, self.unit)
@@ -190,7 +191,7 @@ class HeldOutputs(Outputs):
         array = self.array(name)
         array[whole_region(array, region)] = values
 
-    def read_part(self, name: str, region: Box) -> NDArray[Any]:
+    def read_part(self, name: str, region: Box, unwritten: bool = False) -> NDArray[Any]:
         array = self.array(name)
         return np.ascontiguousarray(array[whole_region(array, region)])
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,12 +98,42 @@ class Ledger:
 
     def checkpoint(self, name: str) -> Checkpoint:
         """The finished parts of a stage. Its directory is numbered in the order in which stages began."""
-        plain, begun = re.sub(r"\W+", "-", name), self._begun
+        plain, begun = _plain(name), self._begun
         known = (directory for directory in begun if directory.name.partition("-")[2] == plain)
         directory = next(known, self.directory / f"{len(begun) + 1}-{plain}")
+        return self._checkpoint(directory, name)
+
+    def record(self, name: str) -> Checkpoint:
+        """Knowledge about what stages have written. It is no stage: none has begun with it."""
+        return self._checkpoint(self.directory / f"of-{_plain(name)}", name)
+
+    def _checkpoint(self, directory: Path, name: str) -> Checkpoint:
         with writing(str(directory)):
             durable.make_directories(directory)
         return Checkpoint(str(directory), f"{self.run} {name}", self.data_bytes // SHARE, self.say)
+
+    def complete(self, name: str, n_parts: int) -> bool:
+        """Whether a stage is complete: there is a sum of all its parts, which may be damaged."""
+        return n_parts in self.checkpoint(name).sums
+
+    def whole(self, name: str, n_parts: int) -> bool:
+        """Whether a stage is complete, and the sum of its parts intact, which is not held in memory."""
+        if not self.complete(name, n_parts):
+            return False
+        path = self.checkpoint(name).sums[n_parts]
+        if not (intact := _intact(path)):
+            self.say(f"{path} is damaged: its {n_parts} parts are computed again")
+        return intact
+
+    def begun(self, *names: str) -> list[str]:
+        """Those of some stages that have begun."""
+        begun = {directory.name.partition("-")[2] for directory in self._begun}
+        return [name for name in names if _plain(name) in begun]
+
+    def begin_again(self, *names: str) -> None:
+        """Discard all sums and parts of stages whose output is damaged, and can't be computed again in part."""
+        for name in names:
+            self.checkpoint(name).clear()
 
     def once(self, name: str, compute: Callable[[], T], like: T) -> T:
         """A value that is computed only once in a run; `like` is a value of the same types."""
@@ -215,11 +246,11 @@ class Checkpoint:
     @property
     def n_added(self) -> int:
         """The number of parts in the stored sum."""
-        return max(self._files(_SUM), default=0)
+        return max(self.sums, default=0)
 
     def begin(self, empty: T) -> tuple[int, T]:
         """The number of parts in the stored sum, and that sum; 0 and `empty` if there is none."""
-        for count, path in sorted(self._files(_SUM).items(), reverse=True):
+        for count, path in sorted(self.sums.items(), reverse=True):
             try:
                 total, self._read_for_sum = self._read(path, empty)
                 return count, total
@@ -230,12 +261,13 @@ class Checkpoint:
 
     def n_found(self, n_parts: int) -> int:
         """The number of finished parts, in the stored sum or as files of their own."""
-        begin = max(self._files(_SUM), default=0)
+        begin = self.n_added
         return begin + sum(begin <= number < n_parts for number in self._files(_PART))
 
-    def complete(self, n_parts: int) -> bool:
-        """Whether the stored sum has all parts."""
-        return n_parts in self._files(_SUM)
+    @property
+    def sums(self) -> dict[int, Path]:
+        """The stored sums, by their number of parts."""
+        return self._files(_SUM)
 
     def has_sum_of(self, numbers: range) -> bool:
         """Whether the sum of some parts is stored."""
@@ -313,6 +345,20 @@ def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
         raise
     except Exception as cause:  # a damaged header may raise any error
         raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
+
+
+def _plain(name: str) -> str:
+    """The name of a stage in the name of its directory."""
+    return re.sub(r"\W+", "-", name)
+
+
+def _intact(path: Path) -> bool:
+    """Whether the checksums of a file are right."""
+    try:
+        with regular.opened(path) as file, zipfile.ZipFile(file) as stored:
+            return stored.testzip() is None
+    except Exception:  # a damaged header may raise any error
+        return False
 
 
 def _reads_of(path: Path) -> list[Read]:

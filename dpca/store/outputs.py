@@ -9,11 +9,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import zarr
@@ -22,7 +23,8 @@ from zarr.abc.store import Store
 from zarr.api.asynchronous import create_array
 from zarr.codecs import ZstdCodec
 from zarr.core.array_spec import ArrayConfigParams
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.group import GroupMetadata
 from zarr.core.sync import sync
 
 from dpca.errors import StorageError, writing
@@ -53,6 +55,10 @@ _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
 
 COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP = "component", "rotated_component", "regressor", "sample_group"
 """Dimensions of arrays of tiles beside those of features or samples."""
+
+AGAIN = (
+    "Check the disk. What goes on with it (--resume, dpca batch finalize, or the same command again) computes it again."
+)
 
 ASIDE = "_in_other_chunks"
 """The suffix of the name of a copy that is about to replace the array."""
@@ -99,13 +105,16 @@ class Outputs:
         self._unnumbered: dict[str, int] = {}
         self._numbered: dict[str, int] = {}
         """The lengths of axes of components, by the name of their coordinate, before and after their numbers are written."""
+        self._may_be_unwritten: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arrays": {}, "_waiting": None}
 
-    def guarded_by(self, guard: AbstractContextManager[Any]) -> Outputs:
+    def guarded_by(self, guard: AbstractContextManager[Any]) -> Self:
         """This group with a lock for chunks that several tasks write."""
-        return Outputs(self.store, guard)
+        guarded = copy(self)
+        guarded._guard = guard
+        return guarded
 
     @property
     def root(self) -> str | dict[str, Any]:
@@ -165,20 +174,17 @@ class Outputs:
 
     def create(self, attributes: Mapping[str, Any]) -> None:
         """Create the group, unless it exists."""
-        attributes = {"format_version": FORMAT_VERSION, **attributes}
-        with writing(self._called("")):
-            try:
-                group = zarr.open_group(self.store, mode="a", attributes=attributes)
-            except (ValueError, KeyError, TypeError):  # its metadata is damaged
-                durable.remove(self._root / "zarr.json")
-                group = zarr.open_group(self.store, mode="a", attributes=attributes)
-            if dict(group.attrs) != attributes:
-                group.attrs.put(attributes)
+        self._create_group("", {"format_version": FORMAT_VERSION, **attributes})
 
     def create_group(self, name: str, attributes: Mapping[str, Any]) -> None:
         """Create a group inside, for arrays whose names begin with its own: NAME/scores."""
+        self._create_group(name, dict(attributes))
+
+    def _create_group(self, name: str, attributes: dict[str, Any]) -> None:
         with writing(self._called(name)):
-            zarr.open_group(self.store, path=name, mode="a").attrs.put(dict(attributes))
+            (metadata,) = GroupMetadata(attributes).to_buffer_dict(default_buffer_prototype()).values()
+            self._say(name, metadata)
+            zarr.open_group(self.store, path=name, mode="r+")  # or several writers at once would open the store
 
     def create_tiled(
         self,
@@ -191,10 +197,15 @@ class Outputs:
         fill: float = 0.0,
         attributes: Mapping[str, Any] = {},
         component_dim: str = COMPONENT,
+        unwritten: bool = False,
     ) -> None:
         """Create an array over the streamed axes, with an axis of components (or of `component_dim`) if `n_components` is given.
 
-        A chunk is a tile, so no two tasks write one chunk. Chunks that are never written read as `fill`.
+        A chunk is a tile, so no two tasks write one chunk.
+
+        Parameters
+        ----------
+        fill, unwritten : as of `create_array`
         """
         itemsize = np.dtype(dtype).itemsize
         shape, chunks, dims = list(plan.streamed_shape), [cut.step for cut in plan.tiles], list(dims)
@@ -203,7 +214,7 @@ class Outputs:
             for values, value in ((shape, n_components), (chunks, together)):
                 values.insert(component_axis, value)
             dims.insert(component_axis, component_dim)
-        self.create_array(name, shape, chunks, dtype, dims, fill, attributes)
+        self.create_array(name, shape, chunks, dtype, dims, fill, attributes, unwritten)
 
     def create_array(
         self,
@@ -214,11 +225,18 @@ class Outputs:
         dims: Sequence[str],
         fill: float = 0.0,
         attributes: Mapping[str, Any] = {},
+        unwritten: bool = False,
     ) -> None:
-        """Create an array that is written in parts; chunks that are never written read as `fill`.
+        """Create an array that is written in parts.
 
         If it exists, its chunks stay, since they have checksums. Its metadata have none, and are written again.
+
+        Parameters
+        ----------
+        fill, unwritten : what chunks that are never written read as, and whether all of them may stay so
         """
+        if unwritten:
+            self._may_be_unwritten.add(name)
         attributes = meanings.described(name, attributes, self.unit)
         self._count(name, shape, dims)
         with writing(self._called(name)):
@@ -247,12 +265,14 @@ class Outputs:
             self._say(name, aside[f"{name}/zarr.json"])
 
     def _say(self, name: str, metadata: Buffer) -> None:
-        """Replace the metadata of an array in one step, if they differ; its chunks stay."""
+        """Have these metadata of an array or a group, replaced in one step if they differ; its chunks stay."""
+        key = f"{name}/zarr.json".lstrip("/")
         if isinstance(self.store, dict):
-            self.store[f"{name}/zarr.json"] = metadata
+            self.store[key] = metadata
             return
-        path = self._root / name / "zarr.json"
-        if path.read_bytes() != metadata.to_bytes():
+        path = self._root / key
+        if not path.is_file() or path.read_bytes() != metadata.to_bytes():
+            durable.make_directories(path.parent)
             durable.write(path, lambda file: file.write(metadata.to_bytes()))
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
@@ -261,15 +281,23 @@ class Outputs:
         with self._guard or nullcontext(), writing(self._called(name)):
             array[whole_region(array, region)] = values
 
-    def read_part(self, name: str, region: Box) -> NDArray[Any]:
-        """A part of an array, with all components of a tile, as a copy."""
-        array = self.array(name)
+    def read_part(self, name: str, region: Box, unwritten: bool = False) -> NDArray[Any]:
+        """A part of an array, with all components of a tile, as a copy.
+
+        Parameters
+        ----------
+        unwritten : whether chunks may never have been written, and read as the fill value; else an absent one is lost
+        """
+        array, store = watched(self.array(name))
         try:
-            return np.ascontiguousarray(array[whole_region(array, region)])
+            values = np.ascontiguousarray(array[whole_region(array, region)])
         except (OSError, ValueError, RuntimeError) as cause:
             raise StorageError(
-                f"{self._called(name)}: region {describe(region)} can't be read back: {cause}", "Check the disk."
+                f"{self._called(name)}: region {describe(region)} can't be read back: {cause}", AGAIN
             ) from cause
+        if store.absent and not unwritten:
+            raise StorageError(f"{self._called(name)}: {min(store.absent)} is gone", AGAIN)
+        return values
 
     def damage(self, name: str, region: Box | None = None) -> str | None:
         """Fault of a part that was written earlier, or of the whole array; None if it is intact.
@@ -289,24 +317,47 @@ class Outputs:
 
         Parameters
         ----------
-        finished : whether nothing was created since `finish`, whose consolidated metadata take one read; else they may be out
-            of date, since a resumed run may have created some arrays again
+        finished : whether all is written, and nothing was created since `finish`, whose consolidated metadata take one read; else they
+            may be out of date, since a resumed run may have created some arrays again. Of what is finished, chunks that are gone are
+            an error
         """
         try:
             members = zarr.open_group(self.store, mode="r", use_consolidated=finished).members(max_depth=None)
-            return {
-                name: {"array": described(array), "chunks_written": self._written(name)}
+            arrays = {
+                name: array
                 for name, array in sorted(members, key=operator.itemgetter(0))
                 if isinstance(array, zarr.Array)
             }
+            written = {name: self._written(name) for name in arrays}
         except (OSError, ValueError, KeyError, TypeError):
             return self.inventory() if finished else {}
+        if finished:
+            for name, array in arrays.items():
+                self._check_whole(name, written[name], array.nchunks)
+        return {name: {"array": described(array), "chunks_written": written[name]} for name, array in arrays.items()}
+
+    def _check_whole(self, name: str, written: int, n_chunks: int) -> None:
+        """Refuse an array of which chunks were lost before it was finished: whoever reads the result would not know of them."""
+        unwritten = written == 0 and name in self._may_be_unwritten
+        if written < n_chunks and not unwritten:
+            raise StorageError(f"{self._called(name)}: {n_chunks - written} of its {n_chunks} chunks are gone", AGAIN)
 
     def _written(self, name: str) -> int:
         """How many chunks of an array are stored; zarr's own count takes the keys of `x_b` for those of `x`."""
         if isinstance(self.store, dict):
             return sum(key == f"{name}/c" or key.startswith(f"{name}/c/") for key in self.store)
         return chunks_in(self._root / name)
+
+    def metadata_of(self, names: Sequence[str]) -> NDArray[np.uint8]:
+        """Digest of the metadata of arrays in a directory, but for their chunks, which `gather` changes, (32,)."""
+        found = []
+        for name in names:
+            try:
+                metadata = durable.read_json(self._root / name / "zarr.json")
+                found.append({key: value for key, value in metadata.items() if key != "chunk_grid"})
+            except (OSError, ValueError, AttributeError):  # gone, or damaged
+                found.append({})
+        return np.frombuffer(bytes.fromhex(durable.digest(found)), np.uint8)
 
     def damage_of_any(self) -> str | None:
         """Fault of the first damaged array among those with written chunks; None if all are intact."""
@@ -326,7 +377,7 @@ class Outputs:
             array = zarr.open_array(self.store, path=name, mode="r")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        return array.shape, array.chunks, array.dtype, array.fill_value
+        return kind_of(array)
 
     def _names(self) -> list[str]:
         """Names of the arrays and groups that are directly in the group."""
@@ -405,9 +456,11 @@ class Outputs:
             self.write_coordinate(name, stored.as_coordinate, *stored.dims)
             return
         self.remove(name)
-        self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
+        written = stored.whole or values is not None
+        kind = (stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
+        self.create_array(name, *kind, unwritten=not written)
         array = self.array(name)
-        if stored.whole or values is not None:
+        if written:
             with writing(self._called(name)):
                 for box in _chunks_of(array):
                     array[box] = stored[box] if values is None else values[box]
@@ -457,7 +510,7 @@ class Outputs:
             try:
                 opened = zarr.open_array(self.store, path=name, mode="r+")
             except (OSError, ValueError, KeyError, TypeError) as cause:
-                raise StorageError(f"{self._called(name)} is gone, or damaged: {cause}", "Check the disk.") from cause
+                raise StorageError(f"{self._called(name)} is gone, or damaged: {cause}", AGAIN) from cause
             self._arrays[name] = opened.with_config(WRITTEN_WHEN_EMPTY)
         return self._arrays[name]
 
@@ -492,11 +545,11 @@ class Outputs:
         return False
 
     def _rechunk(self, name: str, chunks: tuple[int, ...], attributes: Mapping[str, Any] | None = None) -> None:
-        """Write an array again in other chunks; one without written chunks stays so."""
+        """Write an array again in other chunks; one without written chunks stays so, and of others all were written."""
         array, aside = self.array(name), name + ASIDE
         attributes = dict(array.attrs) if attributes is None else attributes
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
-        values = array[...] if self._written(name) else None
+        values = self.read_part(name, (slice(None),) * array.ndim) if self._written(name) else None
         self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value, attributes)
         if values is not None:
             self.array(aside)[...] = values
@@ -538,6 +591,11 @@ def whole_region(array: Any, region: Box) -> Box:
     named = (COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP)
     axis = next(axis for axis, dim in enumerate(dims) if dim in named) - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
+
+
+def kind_of(array: zarr.Array[Any]) -> tuple[Any, ...]:
+    """Shape, chunks, type and fill value of an array."""
+    return array.shape, array.chunks, array.dtype, array.fill_value
 
 
 def _chunks_of(array: zarr.Array[Any]) -> Iterator[Box]:

@@ -3,9 +3,13 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
+from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +128,47 @@ def test_partitions_have_nothing_to_do_before_it_is_decided_how_to_go_on(config,
     assert bits("r") == bits("expected")
 
 
+TO_THE_NEXT = [("partition", "r", "--index", "1"), ("partition", "r", "--index", "0"), ("finalize", "r")]
+WRITTEN = re.compile(r"npz$|json$|/(mean|components\w*|eigenvalues)/")
+
+
+@pytest.mark.parametrize("config", ["samples kept", "block Krylov"], indirect=True)
+def test_what_is_damaged_on_the_way_is_computed_again_or_refused_in_a_sentence(config, capsys):
+    """One file of each of these kinds, cut or removed, halfway through the time in which there is one."""
+    assert dpca("run", config, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", config, "--partitions", "2") == 0
+    seen, moments = defaultdict(list), count()
+    while not Path("r/manifest.json").exists():
+        for command in TO_THE_NEXT:
+            moment = f"moment-{next(moments)}"
+            shutil.copytree("r", moment)
+            for path in sorted(path for path in Path("r/ledger").rglob("*") if path.is_file()):
+                if not WRITTEN.search(str(path)) or (path.name == "zarr.json" and "mean" not in path.parts):
+                    continue
+                seen[re.sub(r"[0-9a-f]{8,}|[0-9]+\b", "#", str(path))].append((moment, path))
+            assert dpca("batch", *command) == 0
+
+    def ends():
+        failed = 0
+        while failed < 3 and not Path("r/manifest.json").exists():
+            failed += [dpca("batch", *command) for command in TO_THE_NEXT][-1]
+        assert "defect" not in capsys.readouterr().err
+        return Path("r/manifest.json").exists()
+
+    assert len(seen) > 8
+    for number, found in enumerate(seen.values()):
+        moment, path = found[len(found) // 2]
+        shutil.rmtree("r")
+        shutil.copytree(moment, "r")
+        content = path.read_bytes()
+        path.unlink() if number % 2 else path.write_bytes(content[: len(content) // 2])
+        if not ends():
+            assert path.parent.name == "ledger"  # how it was begun is written down once
+            path.write_bytes(content)
+            assert ends()
+        assert bits("r") == bits("expected"), path
+
+
 @pytest.mark.parametrize("shape", [(12, 6000), (3000, 12)])
 def test_a_partition_of_the_second_pass_does_not_read_the_matrix(shape, monkeypatch, capsys):
     """Of 20,000 samples it has 3.2 GB, where alpha has 3 MB."""
@@ -184,6 +229,24 @@ def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
             assert dpca("batch", "partition", "r", "--index", index) == 0
         assert capsys.readouterr().out.count("1 spans computed, 1 were there") == 1
     assert dpca("batch", "finalize", "r") == 0
+    assert bits("r") == bits("expected")
+
+
+@pytest.mark.parametrize(("whole", "other"), [("1200", "1300"), ("6000", "6001"), ("float32", "float64")])
+def test_arrays_whose_metadata_are_damaged_are_written_by_no_partition_before_they_are_made_again(
+    wide, whole, other, capsys
+):
+    """Two at a time would write into the same chunks, and lose what is in them."""
+    zarr.create_array("x.zarr", data=random_array(0, (12, 6000), "f4"), chunks=(12, 600), overwrite=True)
+    assert dpca("run", wide, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", wide, "--partitions", "2") == 0
+    assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
+    (metadata,) = Path("r/ledger").glob("*/result.zarr/components*/zarr.json")
+    metadata.write_text(re.sub(rf"\b{whole}\b", other, metadata.read_text(), count=1))
+    capsys.readouterr()
+    assert [dpca("batch", *command) for command in TO_THE_NEXT] == [1, 1, 1]
+    assert capsys.readouterr().err.count("zarr.json is damaged: it describes another array\n") == 2
+    assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
     assert bits("r") == bits("expected")
 
 

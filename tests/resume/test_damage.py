@@ -1,6 +1,7 @@
 """What a run left is damaged before it is gone on with."""
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -14,6 +15,7 @@ from dpca.config.loading import load
 from dpca.methods import first_pass, second_pass
 from dpca.store import directory
 from dpca.store.directory import ResultDirectory
+from dpca.store.outputs import Outputs
 from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.made import made
@@ -53,6 +55,26 @@ def test_a_damaged_part_is_named_and_computed_again(config, undisturbed, capsys)
         assert bits("r") == undisturbed
         shutil.rmtree("r")
         copy.rename("r")
+
+
+@pytest.mark.parametrize("before", ["gather", "finish"])
+@pytest.mark.parametrize("name", ["mean", "components", "scores", "eigenvalues"])
+def test_a_chunk_that_is_lost_before_the_end_of_the_run_that_wrote_it(
+    config, undisturbed, name, before, monkeypatch, capsys
+):
+    """What reads the result would take it for zeros: that a chunk is there is asked once more as the result is published."""
+    end = getattr(Outputs, before)
+
+    def lossy(outputs):
+        os.remove(staged(name)[-1])
+        end(outputs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outputs, before, lossy)
+        assert dpca("run", config) == 1
+    assert re.search(rf"/{name}(: 1 of its 1 chunks are|.* is) gone\n.*--resume", capsys.readouterr().err)
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
 
 
 def spans_computed(monkeypatch):
@@ -159,7 +181,7 @@ def test_an_array_on_the_way_whose_removal_was_stopped_halfway_is_gone(tall, mon
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("rotated", [False, True])
 def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committed, rotated, monkeypatch):
-    """In the moment before the result is published: its pass is done again."""
+    """In the moment before the result is published: its pass is done again. The same of each file of the ledger."""
     left, right = (np.linalg.qr(random_array(seed, (length, 4), "f8"))[0] for seed, length in enumerate(shape))
     np.save("x.npy", (left * [1, 1e-2, 1e-4, 1e-6]) @ right.T)
     model = f"{{n_components: 3{', rotation: {kind: varimax}' if rotated else ''}}}"
@@ -180,9 +202,33 @@ def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committ
             run(load("c.yaml"))
     assert not staged("*in_hand*")
     files = staged("scores") + staged("components") + staged("rotated_scores") + staged("rotated_components")
-    for _ in in_turn(files, truncated):
-        assert dpca("run", "c.yaml", "--resume") == 0
-        assert bits("r") == undisturbed
+    files += [str(path) for path in Path("r/ledger").glob("*/parts/*/*.npz")]
+    for path in in_turn(files, truncated):
+        assert dpca("run", "c.yaml", "--resume") == 0, path
+        assert bits("r") == undisturbed, path
+
+
+def of_other_units(path):
+    Path(path).write_text(Path(path).read_text().replace('"attributes": {', '"attributes": {"units": "K",'))
+
+
+def test_metadata_that_change_when_what_an_array_came_from_is_gone_are_made_again(tall, monkeypatch):
+    """Metadata have no checksum of their own."""
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "manifest_of", crash)
+        assert dpca("run", "tall.yaml") == 130
+    files = [
+        str(path) for name in ("scores", "alpha") for path in Path("r/ledger").glob(f"*/result.zarr/{name}/zarr.json")
+    ]
+    assert len(files) == 2
+    for path in in_turn(files, of_other_units):
+        assert "units" in Path(path).read_text()
+        assert dpca("run", "tall.yaml", "--resume") == 0
+        assert bits("r") == tall
 
 
 def run_until_its_publication():

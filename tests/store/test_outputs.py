@@ -1,11 +1,13 @@
 """Arrays of a result: what shows that they are whole, and processes that end while they are written again in larger chunks."""
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
+from dpca.errors import StorageError
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Arrays
 from dpca.store.synced import SyncedStore
@@ -80,9 +82,26 @@ def test_a_chunk_that_is_gone_is_found_whatever_was_in_it(tmp_path, value):
     outputs.write("scores", np.full((3, 2), value), ("sample", "component"))
     outputs.finish()
     assert outputs.damage_of_any() is None
-    assert outputs.inventory()["components"]["chunks_written"] == 4
+    assert outputs.inventory(finished=True)["components"]["chunks_written"] == 4
     (tmp_path / "r" / "components" / "c" / "0" / "2").unlink()
     assert "components/c/0/2 is gone" in outputs.damage_of_any()
+    with pytest.raises(StorageError, match="r/components: 1 of its 4 chunks are gone"):
+        outputs.inventory(finished=True)
+
+
+def cut(chunk):
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(("spoil", "said"), [(Path.unlink, "components/c/0/2 is gone"), (cut, "can't be read back")])
+def test_chunks_that_are_lost_before_they_are_merged_are_not_taken_for_zeros(tmp_path, spoil, said):
+    outputs = written(tmp_path)
+    for start in range(0, 40, 10):
+        outputs.write_part("components", (slice(start, start + 10),), VALUES[:, start : start + 10])
+    spoil(tmp_path / "r" / "components" / "c" / "0" / "2")
+    with pytest.raises(StorageError, match=f"{said}.*\n.*--resume"):
+        outputs.gather()
+    assert outputs.array("components").chunks == (3, 10)
 
 
 def test_a_copy_with_damage_does_not_take_the_place_of_an_array_that_is_gone(tmp_path):
@@ -93,14 +112,37 @@ def test_a_copy_with_damage_does_not_take_the_place_of_an_array_that_is_gone(tmp
     assert outputs.inventory()["components"]["chunks_written"] == 0
 
 
-def test_a_group_whose_metadata_are_damaged_is_made_again_around_its_arrays(tmp_path):
-    group = intact(tmp_path)
-    for content in ("", "{", "[]", '{"zarr_format": 3, "node_type": "group", "attributes": 7}'):
-        (group / "zarr.json").write_text(content)
+@pytest.mark.parametrize("name", ["", "inside"])
+def test_a_group_whose_metadata_are_damaged_is_made_again_around_its_arrays(tmp_path, name):
+    group, about = intact(tmp_path), {"format_version": 2, "a": 1}
+
+    def made():
         again = Outputs(SyncedStore(group))
         again.create({"a": 1})
-        assert dict(zarr.open_group(group, mode="r").attrs) == {"format_version": 2, "a": 1}
-        np.testing.assert_array_equal(again.array("components")[...], VALUES)
+        again.create_group("inside", about)
+        return again
+
+    made()
+    whole = (group / name / "zarr.json").read_text()
+    assert dict(zarr.open_group(group / name, mode="r").attrs) == about
+    node = '{"zarr_format": 3, "node_type": "group", "attributes": 7}'
+    for content in ("", "{", "[]", node, whole.replace("zarr_", "zqrr_"), whole.replace('"a"', '"b"')):
+        (group / name / "zarr.json").write_text(content)
+        np.testing.assert_array_equal(made().array("components")[...], VALUES)
+        assert (group / name / "zarr.json").read_text() == whole
+    (group / name / "zarr.json").unlink()
+    made()
+    assert (group / name / "zarr.json").read_text() == whole
+
+
+def test_a_part_that_is_gone_is_not_read_as_zeros_unless_it_may_never_have_been_written(tmp_path):
+    outputs, region = written(tmp_path), (slice(0, 10),)
+    np.testing.assert_array_equal(outputs.read_part("components", region, unwritten=True), np.zeros((3, 10)))
+    outputs.write_part("components", region, VALUES[:, :10])
+    np.testing.assert_array_equal(outputs.read_part("components", region), VALUES[:, :10])
+    (tmp_path / "r" / "components" / "c" / "0" / "0").unlink()
+    with pytest.raises(StorageError, match="components/c/0/0 is gone"):
+        outputs.read_part("components", region)
 
 
 def test_a_copied_array_has_nothing_of_the_one_that_it_replaces(tmp_path):

@@ -33,12 +33,16 @@ def directory(tmp_path):
     return ResultDirectory(tmp_path / "r")
 
 
+def commit(directory, verdict, manifest):
+    directory.commit({"verdict": verdict}, manifest, Outputs(str(directory.staged_arrays(manifest["run"]))))
+
+
 def built(directory, content):
     """A run that has ended but for its publication; returns its word."""
     begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED.as_json())
     directory.begin(begun)
     (directory.staged_arrays(begun.run) / "zarr.json").write_text(content)
-    directory.commit({"verdict": content}, {"run": begun.run, "describes": content})
+    commit(directory, content, {"run": begun.run, "describes": content})
     return begun.run
 
 
@@ -125,7 +129,7 @@ def test_what_killed_workers_had_half_written_is_no_part_of_a_result(directory):
     staged = directory.staged_arrays(begun.run)
     (staged / "zarr.json").write_text("new")
     (staged / ".c.partial").touch()
-    directory.commit({"verdict": "new"}, {"run": begun.run})
+    commit(directory, "new", {"run": begun.run})
     (directory.path / ".manifest.json.partial").touch()
     directory.publish()
     assert os.listdir(directory.path / "result.zarr") == ["zarr.json"]
@@ -241,7 +245,7 @@ def test_a_run_that_goes_on_after_its_end_begins_with_the_arrays_of_its_result(d
     for name in ("scores", "components", "weighted_components", "rotated_scores", "left_vectors"):
         (directory.staged_arrays(run) / name).mkdir()
         (directory.staged_arrays(run) / name / "c").write_text(name)
-    directory.commit({"verdict": "old"}, {"run": run})
+    commit(directory, "old", {"run": run})
     directory.publish(keep_ledger=True)
     staged = directory.staged_arrays(run)
     for left in (staged, staged.with_name(".result.zarr.partial")):
