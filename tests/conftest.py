@@ -1,9 +1,12 @@
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dpca.execution import jobqueue
+from dpca.execution.clusters import local
 from dpca.sources import retries
 from tests.drawn import examples
 
@@ -76,3 +79,13 @@ def _no_reports(monkeypatch):
     """They take two seconds each, where what draws them is installed: only their own tests make them."""
     for command in ("run", "derive"):
         monkeypatch.setattr(f"dpca.commands.{command}.write_beside", lambda *_: None)
+
+
+@pytest.fixture
+def sbatch(monkeypatch):
+    """A Slurm that takes any job, and runs none: workers that it would start are threads here."""
+    Path("bin").mkdir()
+    Path("bin/sbatch").write_text("#!/bin/sh\necho 7\n")
+    Path("bin/sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{os.path.abspath('bin')}:{os.environ['PATH']}")
+    monkeypatch.setattr(jobqueue, "jobs_of", lambda place: contextlib.nullcontext(local(1)))

@@ -37,6 +37,7 @@ def test_as_a_process(config, capsys):
     assert dpca("run", config, "--overwrite") == 0
 
 
+@pytest.mark.usefixtures("sbatch")
 @pytest.mark.parametrize("command", ["run", "batch init", "submit", "submit --as job"])
 def test_a_place_that_is_taken_is_refused_before_anything_is_opened_or_a_job_begins(command, capsys):
     """Data may take long to open, and workers hours to come."""

@@ -52,9 +52,10 @@ def test_jobs_answer_nobody_but_the_run_and_a_killed_run_s_key_is_removed(comman
         run.client.wait_for_workers(1, timeout=60)
         (keys,) = Path("r.slurm").glob(".tls-*")
         assert keys != left
-        running = processes(OF_TEST=os.environ["OF_TEST"])
         assert ports_of([psutil.Process()]) > before
-        assert_closed([psutil.Process(), *running], run.client.scheduler_info()["address"], keys)
+        address = run.client.scheduler_info()["address"]
+        of_test = os.environ["OF_TEST"]
+        assert_closed(lambda: [psutil.Process(), *processes(OF_TEST=of_test)], address, keys, workers=1)
         assert not run.alive().dashboard
     assert not keys.exists()
 
@@ -74,7 +75,7 @@ def test_tasks_of_a_job_step_answer_nobody_but_the_run(tmp_path):
     try:
         address = tasks[1].stdout.readline().strip()
         (keys,) = Path("r.slurm").glob(".tls-*")
-        assert_closed(processes(**how), address, keys)
+        assert_closed(lambda: processes(**how), address, keys, workers=1)
     finally:
         said = [task.communicate(timeout=60)[0] for task in (tasks[1], tasks[0], tasks[2])]
     assert said == ["", "", ""]

@@ -38,9 +38,17 @@ def ports_of(running):
     return {(place.ip, place.port) for place in listening}
 
 
-def assert_closed(running, address, keys):
-    """Servers listen at addresses of their own, and answer who has the run's key, which nobody else may read."""
-    ports, own = ports_of(running), Path(keys)
+def assert_closed(started, address, keys, workers):
+    """Servers listen at addresses of their own, and answer who has the run's key, which nobody else may read.
+
+    `started` finds the processes: it is asked when so many workers have come, as one that comes later listens, too.
+    """
+    own = Path(keys)
+    with Client(address, security=security_of(own), set_as_default=False) as client:
+        client.wait_for_workers(workers, timeout=60)
+        known = client.scheduler_info()
+    running = started()
+    ports = ports_of(running)
     assert len(ports) >= len(running) - 1  # the run of a job step listens nowhere
     assert not {host for host, _ in ports} & {"0.0.0.0", "::"}
     of_pages = {place for place in ports if heard(place).startswith(b"HTTP")}
@@ -57,8 +65,6 @@ def assert_closed(running, address, keys):
         for where, security in ((address.replace("tls:", "tcp:"), None), (address, security_of(Path(other)))):
             with pytest.raises(OSError, match="closed|Timed out|TLS"):
                 Client(where, security=security, timeout=2, set_as_default=False)
-    with Client(address, security=security_of(own), set_as_default=False) as client:
-        known = client.scheduler_info()
     assert known["address"] == address
     servers = {address, *known["workers"], *(worker["nanny"] for worker in known["workers"].values())} - {None}
     assert servers <= {f"tls://{host}:{port}" for host, port in ports - of_pages}

@@ -80,7 +80,8 @@ def test_a_scheduler_that_dies(slurm, config, customized):
     until(Path("go").exists, explain=lambda: log(job))
     (scheduler,) = processes(SLURM_JOB_ID=job, SLURM_PROCID="0")
     (written,), (keys,) = Path("r.slurm").glob("scheduler-*"), Path("r.slurm").glob(".tls-*")
-    assert_closed(processes(SLURM_JOB_ID=job), json.loads(written.read_text())["address"], keys)
+    address = json.loads(written.read_text())["address"]
+    assert_closed(lambda: processes(SLURM_JOB_ID=job), address, keys, workers=2)
     scheduler.kill()
     assert set(slurm.wait(job).values()) == {"FAILED"}, log(job)
     done = dpca_process("run", "c.yaml", "--resume")

@@ -1,5 +1,6 @@
 """Workers in Slurm jobs that a run submits: cancelled, preempted, over their memory, refused."""
 
+import functools
 import json
 import os
 import subprocess
@@ -62,11 +63,11 @@ def test_workers_of_a_run_s_own_of_which_one_is_cancelled(slurm, held):
 
 @pytest.mark.parametrize("held", [WORKERS, WORKERS.replace("interface: lo, ", "")], indirect=True)
 def test_scheduler_and_workers_answer_nobody_but_the_run(slurm, held):
-    running = processes(SLURM_CONF=slurm.environment["SLURM_CONF"])
-    commands = [word for process in running for word in process.cmdline()]
+    running = functools.partial(processes, SLURM_CONF=slurm.environment["SLURM_CONF"])
+    commands = [word for process in running() for word in process.cmdline()]
     (address,) = {word for word in commands if word.startswith("tls://") and word != "tls://"}
     (keys,) = Path("r.slurm").glob(".tls-*")
-    listening = assert_closed(running, address, keys)
+    listening = assert_closed(running, address, keys, workers=2)
     assert listening == {"127.0.0.1"} or "interface" not in " ".join(held.args)
     with open("go", "w"):
         ended(held)
