@@ -8,7 +8,7 @@ EXAMPLES ?= 80
 # Byte code is kept whatever the shell says: each of the hundreds of processes that tests start would compile dpca anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test crossings formats long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes mutants faults soak hostile same-bits clean
+.PHONY: demo test crossings formats long clusters looks dist docs peers lint bench cells curves latency graph workers shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes mutants faults soak every-file hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -155,6 +155,10 @@ faults: $(READY) hostile
 ## soak: 1,000 commands that are disturbed at random moments, two at a time, and what came of them (half an hour)
 soak: $(READY)
 	$(BIN)/python -m workflows.campaigns.faults --seed 0 --runs 1000
+
+## every-file: every kind of file that a killed command leaves, cut, removed and with a bit flipped, one at a time (an hour)
+every-file: $(READY)
+	$(BIN)/python -m workflows.campaigns.faults --every-file 4
 
 ## hostile: 5,000 chunks of 17 formats, damaged or made up, each read in a process of limited memory (three minutes)
 hostile: $(READY)

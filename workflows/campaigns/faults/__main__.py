@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 
 from workflows.campaigns import faults
 from workflows.campaigns.faults.campaign import CELLS, campaign
 from workflows.campaigns.faults.disturbances import FAULTS
+from workflows.campaigns.faults.every_file import every_file
 from workflows.campaigns.faults.subjects import SUBJECTS
 
 COLUMNS = ("runs", "struck", "same bits", "refused", "lost", "falsified")
@@ -25,20 +26,30 @@ def main() -> bool:
     parser.add_argument("--runs", type=int, default=len(CELLS), help="By default one of each cell.")
     parser.add_argument("--jobs", type=int, default=2, help="Runs at a time.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--every-file",
+        type=int,
+        metavar="MOMENTS",
+        help="Instead: kill each command at so many moments, and damage each kind of file that it leaves.",
+    )
     parser.add_argument("--only", type=int, help="The number of a single run, to repeat it.")
     given = parser.parse_args()
     numbers = range(given.runs) if given.only is None else [given.only]
-    by_fault: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
-    by_subject: dict[str, Counter[str]] = {subject: Counter() for subject in SUBJECTS}
-    for one in campaign(numbers, given.seed, given.jobs):
-        for row in (by_fault[one.fault], by_subject[one.subject]):
+    by_fault, by_subject = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
+    if given.every_file:
+        outcomes, repeat = every_file(given.every_file, given.jobs, given.only), f"--every-file {given.every_file}"
+    else:
+        outcomes, repeat = campaign(numbers, given.seed, given.jobs), f"--seed {given.seed}"
+        by_fault |= {fault: Counter() for fault in FAULTS}
+        by_subject |= {subject: Counter() for subject in SUBJECTS}
+    for one in outcomes:
+        for row in (by_fault[one.fault.partition(";")[0]], by_subject[one.subject]):
             row.update(["runs", *["struck"] * one.struck, one.verdict.partition(":")[0]])
         struck = "struck" if one.struck else "not struck"
         print(f"{one.number} | {one.subject} | {one.fault} | {struck} | {one.verdict}", file=sys.stderr, flush=True)
         if one.verdict not in ("same bits", "refused") or given.only is not None:
             print(
-                f"{one.said}"
-                f"-- repeat it: python -m workflows.campaigns.faults --seed {given.seed} --only {one.number}\n",
+                f"{one.said}-- repeat it: python -m workflows.campaigns.faults {repeat} --only {one.number}\n",
                 file=sys.stderr,
                 flush=True,
             )

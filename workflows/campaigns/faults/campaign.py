@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -131,9 +131,14 @@ def _tried(
     with cluster(root) if case.subject.on_a_cluster else nullcontext() as case.cluster:
         case.subject.before(case)
         FAULTS[fault](case)
-        verdict = verdict_of(case)
+        return outcome_of(case, number, subject, fault)
+
+
+def outcome_of(case: Case, number: int, subject: str, fault: str) -> Outcome:
+    """What came of what happened to a command, once its user has gone on; its place is removed."""
+    verdict = verdict_of(case)
     case.repair()
-    if not verdict.startswith("lost") and (other := next(others(root / "data", case), None)):
+    if not verdict.startswith("lost") and (other := next(others(case), None)):
         verdict = f"lost: {other}, which was only to be read, is another"
     said = "".join(f"-- dpca {one.words}: {one.end()}\n{one.said[-1500:]}\n" for one in case.processes)
     said += f"-- damaged: {', '.join(case.told)}\n" if case.told else ""
@@ -141,8 +146,9 @@ def _tried(
     return Outcome(number, subject, fault, case.struck, verdict, said)
 
 
-def others(data: Path, case: Case) -> Iterator[Path]:
+def others(case: Case) -> Iterator[Path]:
     """Files that were only to be read, and are not as they were."""
+    data = case.place.parent.parent / "data"
     for name in case.subject.roots:
         for path in (path.relative_to(data) for path in (data / name).rglob("*") if path.is_file()):
             if not (case.place / path).exists() or (case.place / path).read_bytes() != (data / path).read_bytes():
@@ -179,20 +185,29 @@ def campaign(
     ----------
     cells : of the runs, instead of those that are drawn
     """
-    with tempfile.TemporaryDirectory(prefix="dpca-faults-") as directory:
+    with ready(jobs) as (root, pool):
+        chosen = list(cells) or [drawn(seed, number) for number in numbers]
+        names = list(dict.fromkeys(name for name, _ in chosen))
+        undisturbed = dict(zip(names, pool.map(partial(measured, root), names), strict=True))
+        runs = [
+            pool.submit(outcome, root, undisturbed, seed, cell, number)
+            for cell, number in zip(chosen, numbers, strict=True)
+        ]
+        for one in runs:
+            yield one.result()
+
+
+@contextmanager
+def ready(jobs: int) -> Iterator[tuple[Path, ProcessPoolExecutor]]:
+    """A directory with the data and the results that commands read, and processes that disturb them."""
+    with (
+        tempfile.TemporaryDirectory(prefix="dpca-faults-") as directory,
+        ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
+    ):
         root = Path(directory)
         (root / "data").mkdir()
         prepare(root / "data")
         for words in RESULTS:
             process = Case(root / "data", SUBJECTS["run"], NOTHING, Random(0)).start(words)
             assert process.ended_well, process.said
-        chosen = list(cells) or [drawn(seed, number) for number in numbers]
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            names = list(dict.fromkeys(name for name, _ in chosen))
-            undisturbed = dict(zip(names, pool.map(partial(measured, root), names), strict=True))
-            runs = [
-                pool.submit(outcome, root, undisturbed, seed, cell, number)
-                for cell, number in zip(chosen, numbers, strict=True)
-            ]
-            for one in runs:
-                yield one.result()
+        yield root, pool

@@ -49,6 +49,7 @@ Hook = Callable[[], object]
 
 def carry_out(place: Path, words: list[str], log: Path, hooks: tuple[Hook, ...]) -> None:
     """Be `dpca`."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback where dpca has not begun, or has ended
     os.setsid()
     os.chdir(place)
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -75,7 +76,9 @@ class Process:
         return self._process.exitcode is None
 
     def signalled(self, number: signal.Signals) -> bool:
-        """Send a signal, if it runs; whether it did."""
+        """Send a signal to it, once it is `dpca`, if it runs; whether it did."""
+        while self.runs and not self._log.exists():
+            time.sleep(0.001)
         if not self.runs:
             return False
         assert self._process.pid is not None
