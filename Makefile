@@ -17,7 +17,7 @@ demo: $(VENV)/.report
 # One thread of BLAS for each of the two processes: more wait for each other in a loop. dpca sets its own where it computes.
 ## test: lint, types, import direction, tests (five minutes on a quick machine, with the installation)
 test: $(READY) lint
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not long and not clusters and not looks"
 
 ## crossings: the table of every kind of input and every command, as text, where a warning is an error (two minutes)
 crossings: $(READY) $(VENV)/.report
@@ -29,7 +29,7 @@ formats: $(READY)
 
 ## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
 long: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "long and not alone and not clusters and not looks"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not alone and not clusters and not looks"
 	$(BIN)/python -m pytest -m alone
 
 ## clusters: runs on a Slurm and on hosts of the tests' own (ten minutes; needs root, slurm-wlm, munge and iproute2)
