@@ -333,11 +333,11 @@ def most(values: F64, columns: int, passes: int, dimensions: int, trace: float) 
     power = columns + 1 - np.arange(1, n)  # l - s + 1 for s = 1 ... l
     spread = math.e * math.sqrt(columns) / power * (chance / 2) ** (-1 / power)
     wide = math.sqrt(columns) + math.sqrt(2 * math.log(2 / chance))
-    for index in range(columns):
-        for slack in (0.02, 0.1, 0.3, 1.0) if theta[index] > 0 else ():
-            mu = theta[index] * (1 + slack)
-            size = spread[index] * (math.sqrt(min(dimensions, rest[index] / mu)) + wide) / math.sqrt(slack)
-            found[index] = min(found[index], mu * _ratio(size, degree))
+    slack = np.array([[0.02], [0.1], [0.3], [1.0]])
+    n_found = int((theta[:columns] > 0).sum())
+    mu = theta[:n_found] * (1 + slack)
+    sizes = spread[:n_found] * (np.sqrt(np.minimum(dimensions, rest[:n_found] / mu)) + wide) / np.sqrt(slack)
+    found[:n_found] = np.minimum(found[:n_found], (mu * _ratios(sizes, degree)).min(axis=0))
     found = np.minimum.accumulate(found)
     for _ in range(SHARPENED):
         for index in range(columns):
@@ -359,17 +359,17 @@ def _growth(angle: Any, degree: int) -> Any:
     return 0.5 * np.log((1 + np.cosh(angle)) / 2) + degree * angle + np.log1p(np.exp(-2 * degree * angle)) - math.log(2)
 
 
-def _ratio(size: float, degree: int) -> float:
-    """The smallest ratio r >= 1 with d(r mu) >= size."""
-    wanted, low, high = math.log(max(size, 1.0)), 0.0, 1.0
-    while _growth(high, degree) < wanted:
-        low, high = high, 2 * high
-        if high > LARGEST_ANGLE:
-            return math.inf
+def _ratios(sizes: F64, degree: int) -> F64:
+    """The smallest ratio r >= 1 with d(r mu) >= size, for each size; infinite where it is beyond reach."""
+    wanted, low, high = np.log(np.maximum(sizes, 1.0)), np.zeros(sizes.shape), np.ones(sizes.shape)
+    while (short := (high <= LARGEST_ANGLE) & (_growth(high, degree) < wanted)).any():
+        low, high = np.where(short, high, low), np.where(short, 2 * high, high)
+    far = high > LARGEST_ANGLE
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if _growth(middle, degree) < wanted else (low, middle)
-    return (1 + math.cosh(high)) / 2
+        short = _growth(middle, degree) < wanted
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return np.where(far, np.inf, (1 + np.cosh(high)) / 2)
 
 
 @dataclass(frozen=True)
