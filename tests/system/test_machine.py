@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpca.system import machine
-from dpca.system.machine import Limit, Peak, cores, free_disk, memory_budget, memory_limits, private_bytes
+from dpca.system.machine import Limit, Peak, cores, free_disk, memory_budget, memory_limits
 
 GIB = 2**30
 
@@ -98,7 +98,7 @@ def test_the_default_budget_is_half_of_what_is_free_under_the_tightest_limit():
 def test_more_than_a_limit_is_lowered_to_it_and_said_so():
     budget = memory_budget(8 * GIB, LIMITS)
     assert budget.lowered
-    assert budget.bytes == pytest.approx(2 * GIB + private_bytes(), rel=0.01)  # others hold the rest
+    assert budget.bytes == pytest.approx(2 * GIB + machine.private_bytes(), rel=0.01)  # others hold the rest
     assert budget.origin == "what is free of control group /job, 4 GiB, which is less than the 8 GiB asked for"
     assert memory_budget(3 * GIB, LIMITS).bytes == 3 * GIB
 
