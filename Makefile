@@ -15,7 +15,7 @@ demo: $(VENV)/.report
 	$(BIN)/dpca demo
 
 # One thread of BLAS for each of the two processes: more wait for each other in a loop. dpca sets its own where it computes.
-## test: lint, types, import direction, tests (five minutes on a quick machine, with the installation)
+## test: lint, types, import direction, tests (eight minutes at most, and one for the installation)
 test: $(READY) lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not long and not clusters and not looks"
 
@@ -27,7 +27,7 @@ crossings: $(READY) $(VENV)/.report
 formats: $(READY)
 	$(BIN)/python -m tests.formats.make
 
-## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
+## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (twenty minutes)
 long: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not alone and not clusters and not looks"
 	$(BIN)/python -m pytest -m alone
