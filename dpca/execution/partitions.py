@@ -7,11 +7,9 @@ computes parts of the stage that is open, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
-
-import numpy as np
 
 from dpca.errors import ClusterError, ConfigError, DpcaError, StorageError
 from dpca.execution.engine import Sum, TaskPart
@@ -20,7 +18,7 @@ from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
 from dpca.store.ledger import Checkpoint, Damaged, Ledger
-from dpca.store.outputs import AGAIN, Outputs, kind_of
+from dpca.store.outputs import AGAIN, Kind, Outputs, kind_of
 from dpca.system.machine import memory_budget
 
 T = TypeVar("T")
@@ -187,20 +185,10 @@ class PreparedOutputs(Outputs):
 
     def __init__(self, *store: Any) -> None:
         super().__init__(*store)
-        self._kinds: dict[str, tuple[Any, ...]] = {}
+        self._kinds: dict[str, Kind] = {}
 
-    def create_array(
-        self,
-        name: str,
-        shape: Sequence[int],
-        chunks: Sequence[int],
-        dtype: Any,
-        dims: Sequence[str],
-        fill: float = 0.0,
-        attributes: Mapping[str, Any] = {},
-        unwritten: bool = False,
-    ) -> None:
-        self._kinds[name] = tuple(shape), tuple(chunks), np.dtype(dtype), fill
+    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: dict[str, Any]) -> None:
+        self._kinds[name] = kind
 
     def rename(self, name: str, new: str) -> None:
         self.remove(new)
@@ -219,4 +207,4 @@ class PreparedOutputs(Outputs):
     def _nothing(self, *arguments: Any, **named: Any) -> None:
         pass
 
-    create = write = write_text = write_coordinate = copy = gather = finish = _nothing
+    create = write = write_text = write_coordinate = _put = copy = gather = finish = _nothing

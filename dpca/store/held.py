@@ -16,7 +16,7 @@ from dpca.errors import InputError
 from dpca.slabs import Box
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.store import meanings
-from dpca.store.outputs import FORMAT_VERSION, Outputs, Whole, whole_region
+from dpca.store.outputs import FORMAT_VERSION, Kind, Outputs, Whole, whole_region
 from dpca.store.stored import COORDINATES, RESTORE, SAMPLES_AXES, Stored
 
 
@@ -168,23 +168,12 @@ class HeldOutputs(Outputs):
         about = meanings.described(name, attributes, self.unit)
         self._group.arrays[name] = Held(name, values, values.shape, values.dtype, tuple(chunks), tuple(dims), about)
 
-    def create_array(
-        self,
-        name: str,
-        shape: Sequence[int],
-        chunks: Sequence[int],
-        dtype: Any,
-        dims: Sequence[str],
-        fill: float = 0.0,
-        attributes: Mapping[str, Any] = {},
-        unwritten: bool = False,
-    ) -> None:
-        self._count(name, shape, dims)
-        about = meanings.described(name, attributes, self.unit)
+    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: dict[str, Any]) -> None:
+        shape, chunks, dtype, fill = kind
         # Made here and not by the first writer: several threads may be the first. Zeros take no memory before.
         values = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
         self._group.arrays[name] = Held(
-            name, values, values.shape, values.dtype, tuple(chunks), tuple(dims), about, fill, whole=False
+            name, values, values.shape, values.dtype, chunks, dims, attributes, fill, whole=False
         )
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:

@@ -35,6 +35,7 @@ from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
 from dpca.store import meanings
 from dpca.store.stored import COORDINATES, LABELS, SAMPLES_AXES, Stored, chunks_in, described
+from dpca.store.synced import SyncedStore
 from dpca.system import durable
 
 FORMAT_VERSION = 2
@@ -59,6 +60,9 @@ COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP = "component", "rotated_co
 AGAIN = (
     "Check the disk. What goes on with it (--resume, dpca batch finalize, or the same command again) computes it again."
 )
+
+Kind = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any], Any]
+"""Shape, chunks, type and fill value of an array."""
 
 ASIDE = "_in_other_chunks"
 """The suffix of the name of a copy that is about to replace the array."""
@@ -237,25 +241,29 @@ class Outputs:
         """
         if unwritten:
             self._may_be_unwritten.add(name)
-        attributes = meanings.described(name, attributes, self.unit)
         self._count(name, shape, dims)
+        kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+        self._create(name, kind, tuple(dims), meanings.described(name, attributes, self.unit))
+
+    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: dict[str, Any]) -> None:
+        """Create an array of a kind, with all of its attributes."""
+        shape, chunks, dtype, fill = kind
         with writing(self._called(name)):
-            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
             present = self._kind(name)
             if present != kind and self._gathered(name, kind):
-                self._rechunk(name, tuple(chunks), attributes)
+                self._rechunk(name, chunks, attributes)
                 return
             self._arrays.pop(name, None)
             make = partial(
                 zarr.create_array,
                 name=name,
-                shape=tuple(shape),
-                chunks=tuple(chunks),
+                shape=shape,
+                chunks=chunks,
                 dtype=dtype,
                 fill_value=fill,
                 compressors=CHECKED,
-                dimension_names=tuple(dims),
-                attributes=dict(attributes),
+                dimension_names=dims,
+                attributes=attributes,
             )
             if present != kind:  # there is none, or one with damaged metadata, or of another kind
                 self._arrays[name] = make(self.store, overwrite=True).with_config(WRITTEN_WHEN_EMPTY)
@@ -273,7 +281,8 @@ class Outputs:
         path = self._root / key
         if not path.is_file() or path.read_bytes() != metadata.to_bytes():
             durable.make_directories(path.parent)
-            durable.write(path, lambda file: file.write(metadata.to_bytes()))
+            store = self.store if isinstance(self.store, SyncedStore) else SyncedStore(self._root)
+            store.set_sync(key, metadata)
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
         """Write whole chunks of an array: a tile, if `create_tiled` made it, with all components at once."""
@@ -369,7 +378,7 @@ class Outputs:
         """Whether an array exists and can be opened."""
         return self._kind(name) is not None
 
-    def _kind(self, name: str) -> tuple[Any, ...] | None:
+    def _kind(self, name: str) -> Kind | None:
         """Shape, chunks, type and fill value of an array; None if it does not exist or can't be opened."""
         if not self._exists(f"{name}/zarr.json"):  # zarr looks for other formats, too, before it says so
             return None
@@ -534,7 +543,7 @@ class Outputs:
                 grown = grow(cuts, range(len(shape) - 1, -1, -1), 2 * CHUNK_BYTES // itemsize)
                 self._rechunk(name, tuple(cut.step for cut in grown))
 
-    def _gathered(self, name: str, kind: tuple[Any, ...]) -> bool:
+    def _gathered(self, name: str, kind: Kind) -> bool:
         """Whether the array exists, intact, in other chunks; a copy that was about to replace it does so."""
         for other in (name, name + ASIDE):
             stored = self._kind(other)
@@ -593,7 +602,7 @@ def whole_region(array: Any, region: Box) -> Box:
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 
 
-def kind_of(array: zarr.Array[Any]) -> tuple[Any, ...]:
+def kind_of(array: zarr.Array[Any]) -> Kind:
     """Shape, chunks, type and fill value of an array."""
     return array.shape, array.chunks, array.dtype, array.fill_value
 
