@@ -10,6 +10,8 @@ from dpca.cli.app import main
 from tests.stores import random_array
 
 X = random_array(0, (12, 20, 30), "f4")
+HANGS = 600
+"""Seconds after which a process of a test is ended, and that test alone fails: what hangs for longer ends all tests."""
 
 
 def dpca(*arguments):
@@ -23,7 +25,8 @@ def dpca(*arguments):
 
 def dpca_process(*arguments):
     """In a process of its own, for what depends on its memory or environment."""
-    return subprocess.run([sys.executable, "-m", "dpca", *map(str, arguments)], capture_output=True, text=True)
+    command = [sys.executable, "-m", "dpca", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
 
 
 def sets(*keys):

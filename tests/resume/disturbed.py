@@ -12,7 +12,7 @@ import zarr
 
 from dpca import slabs
 from dpca.planning import search
-from tests.commands.calls import dpca
+from tests.commands.calls import HANGS, dpca
 from tests.made import made
 from tests.stores import random_array
 
@@ -80,7 +80,7 @@ def disturbed(what, *arguments, start=START):
     """`dpca` in a process of its own, after some Python."""
     Path("disturbed.py").write_text(start + what + END)
     command = [sys.executable, "disturbed.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
 
 
 AT_SLAB = """
