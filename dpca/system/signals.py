@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 STOPPING = ("SIGTERM", "SIGINT", "SIGUSR1")
 """Signals that interrupt a run; Slurm is asked to send SIGUSR1 before the walltime ends."""
@@ -51,6 +52,7 @@ def stopping() -> Iterator[None]:
         return
     stopped: tuple[str, float] | None = None
     ignored = over = False
+    timers: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopped, ignored
@@ -80,25 +82,43 @@ def stopping() -> Iterator[None]:
         again = threading.Timer(AGAIN_SECONDS, send_again)
         again.daemon = True
         again.start()
+        timers.append(again)
 
     def send_again() -> None:
         main = threading.main_thread().ident
-        if ignored and main is not None and stopped is not None:
+        if ignored and not over and main is not None and stopped is not None:
             signal.pthread_kill(main, getattr(signal, stopped[0]))
 
     before_hook, sys.unraisablehook = sys.unraisablehook, unraisable
-    before = {name: signal.getsignal(getattr(signal, name)) for name in STOPPING if hasattr(signal, name)}
     try:
-        for name in before:
-            signal.signal(getattr(signal, name), stop)
+        with _answering(stop):
+            try:
+                yield
+            finally:
+                over = True
+                for timer in timers:  # or what comes again would meet the handlers of before
+                    timer.join()
+                if stopped is not None:
+                    gc.collect()
+    finally:
+        sys.unraisablehook = before_hook
+
+
+@contextmanager
+def _answering(handler: Any) -> Iterator[None]:
+    """In this block of the main thread the signals that interrupt a run have this handler; of other threads, theirs stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        for number in numbers:
+            signal.signal(number, handler)
         yield
     finally:
-        over = True
-        if stopped is not None:
-            gc.collect()
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)
-        sys.unraisablehook = before_hook
+        for number, handler_before in zip(numbers, before, strict=True):
+            signal.signal(number, handler_before)
 
 
 def _is_within(frame: FrameType | None, function: Callable[..., object]) -> bool:
@@ -109,15 +129,16 @@ def _is_within(frame: FrameType | None, function: Callable[..., object]) -> bool
 
 
 def leave(code: int) -> None:
-    """End the process with an exit code, without waiting for threads that hang."""
+    """End the process with an exit code, without waiting for threads that hang; a signal changes nothing of that any more."""
     until = time.monotonic() + GRACE_SECONDS
-    for thread in threading.enumerate():
-        if thread.name.startswith(THREADS):
-            thread.join(max(0.0, until - time.monotonic()))
-    if any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
+    with _answering(signal.SIG_IGN):
+        for thread in threading.enumerate():
+            if thread.name.startswith(THREADS):
+                thread.join(max(0.0, until - time.monotonic()))
+        if any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
     if code:
         sys.exit(code)

@@ -1,6 +1,7 @@
 """Signals that stop a command, whenever they come."""
 
 import signal
+import subprocess
 import sys
 import threading
 
@@ -82,6 +83,32 @@ def test_of_what_a_signal_left_half_made_nothing_is_said(said):
     assert said == [AttributeError]
     Finalized(fail)
     assert said == [AttributeError] * 2
+
+
+@pytest.mark.parametrize("name", signals.STOPPING)
+def test_a_signal_in_the_last_finalizer_of_a_command_does_not_come_again_after_it(monkeypatch, name):
+    """What had the signals before, Python itself, would end the process, or begin a traceback."""
+    monkeypatch.setattr(signals.gc, "collect", lambda: 0)  # the memory of all tests takes longer than the signal
+    came, number = [], getattr(signal, name)
+    before = signal.signal(number, lambda *_: came.append(name))
+    try:
+        with stopping():
+            Finalized(lambda: signal.raise_signal(number))
+        threading.Event().wait(5 * signals.AGAIN_SECONDS)
+    finally:
+        signal.signal(number, before)
+    assert not came
+
+
+@pytest.mark.parametrize("name", signals.STOPPING)
+def test_a_signal_while_the_process_leaves_its_idle_threads_changes_nothing(name):
+    code = (
+        "import os, signal, threading, time\nfrom dpca.system.signals import leave\n"
+        "threading.Thread(target=time.sleep, args=(60,), name='dpca-idle', daemon=True).start()\n"
+        f"threading.Timer(0.1, os.kill, (os.getpid(), signal.{name})).start()\nleave(3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 def test_a_signal_at_any_moment_of_a_command_is_answered_in_a_sentence(monkeypatch, capsys):
