@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -67,40 +68,45 @@ def contents(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}
 
 
+SLEEPS = ContextVar("SLEEPS", default=False)
+"""Whether a step is one of those that are counted."""
+
+
+CHANGES = ("rename", "unlink", "remove_tree")
+"""Steps by which names are replaced and removed."""
+
+
 class Slept(durable.Disk):
-    """One of the steps by which this thread replaces and removes names is taken late: something else happens before."""
+    """One of the steps of some kinds that a block takes, in whatever thread, is taken late: something else happens before."""
 
-    def __init__(self, step, meanwhile):
-        self.left, self.meanwhile, self.thread = step, meanwhile, threading.current_thread()
+    def __init__(self, step, meanwhile, kinds):
+        self.left, self._lock = step, threading.Lock()
+        for kind in kinds:
+            setattr(self, kind, self._late(getattr(super(), kind), meanwhile))
 
-    def _step(self):
-        if threading.current_thread() is self.thread:
-            self.left -= 1
-            if self.left == -1:
-                with ThreadPoolExecutor(1) as other:
-                    other.submit(self.meanwhile).result()
+    def _late(self, take, meanwhile):
+        def late(*arguments):
+            if SLEEPS.get():
+                with self._lock:
+                    self.left -= 1
+                    now = self.left == -1
+                if now:
+                    with ThreadPoolExecutor(1) as other:
+                        other.submit(meanwhile).result()
+            take(*arguments)
 
-    def rename(self, source, target):
-        self._step()
-        super().rename(source, target)
-
-    def unlink(self, path):
-        self._step()
-        super().unlink(path)
-
-    def remove_tree(self, path):
-        self._step()
-        super().remove_tree(path)
+        return late
 
 
 @contextmanager
-def before_step(step, meanwhile):
-    """Something that another thread does before a step of this one, numbered from 0; a function that says whether there was such a step."""
-    disk, durable.DISK = durable.DISK, Slept(step, meanwhile)
-    slept = durable.DISK
+def before_step(step, meanwhile, kinds=CHANGES):
+    """Something that another thread does before a step of this block, numbered from 0; a function that says whether there was such a step."""
+    disk, durable.DISK = durable.DISK, Slept(step, meanwhile, kinds)
+    slept, token = durable.DISK, SLEEPS.set(True)
     try:
         yield lambda: slept.left < 0
     finally:
+        SLEEPS.reset(token)
         durable.DISK = disk
 
 

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -91,7 +92,8 @@ class Threads(TaskExecutor):
         pool, submitted = ThreadPoolExecutor(n_tasks, THREADS, reuse_memory), WeakSet[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-            future = pool.submit(function, *arguments, report)
+            within: Callable[..., Any] = copy_context().run
+            future = pool.submit(within, function, *arguments, report)
             submitted.add(future)
             return future
 

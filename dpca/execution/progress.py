@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from dpca.errors import LockedError
 from dpca.numerics.preview import Preview
 from dpca.system.durable import write_briefly
 from dpca.units import describe_bytes, describe_memory, describe_seconds, printable
@@ -364,7 +366,7 @@ class Progress:
         self._write("running")
         self._display.begin(self._snapshot)
         ended = threading.Event()
-        beat = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        beat = threading.Thread(target=copy_context().run, args=(self._beat, ended), daemon=True)
         beat.start()
         try:
             yield
@@ -458,8 +460,8 @@ class Progress:
             document = self._timed().document
             if state != "running":
                 document["seconds_left"] = None
-            # A full disk must not end the run here: the run can report that itself.
-            with suppress(OSError):
+            # A full disk must not end the run here, nor a lock that another run has taken over: the run can report that itself.
+            with suppress(OSError, LockedError):
                 write_briefly(
                     self._status,
                     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,6 +53,11 @@ class SyncedStore(LocalStore):
     async def delete_dir(self, prefix: str) -> None:
         if (self.root / prefix).exists():
             await self.delete(prefix)
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        async for name in super().list_dir(prefix):
+            if not durable.is_partial(name):  # what another process writes, or has left: zarr would warn of it
+                yield name
 
     def _save(self, path: Path, save: Callable[[BinaryIO], object]) -> None:
         durable.write(path, save)

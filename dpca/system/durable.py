@@ -13,10 +13,10 @@ import json
 import os
 import shutil
 import stat
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,21 +31,24 @@ OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
 """Modes of what is for its user alone."""
 
 
-_ASKED = threading.local()
+_ASKED: ContextVar[Callable[[], None] | None] = ContextVar("_ASKED", default=None)
 
 
 @contextmanager
 def asking(check: Callable[[], None]) -> Iterator[None]:
-    """In this block this thread calls `check` before each step by which a name is replaced or removed; it raises where that may not be."""
-    before, _ASKED.check = getattr(_ASKED, "check", None), check
+    """In this block `check` is called before each step by which a name is replaced or removed; it raises where that may not be.
+
+    So it is in threads to which the context of this one is given: those by which zarr writes, tasks, the beat of a run's progress.
+    """
+    token = _ASKED.set(check)
     try:
         yield
     finally:
-        _ASKED.check = before
+        _ASKED.reset(token)
 
 
 def _ask() -> None:
-    if (check := getattr(_ASKED, "check", None)) is not None:
+    if (check := _ASKED.get()) is not None:
         check()
 
 
@@ -203,6 +206,11 @@ def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool, mode: 
         raise
 
 
+def is_partial(name: str) -> bool:
+    """Whether a name is that of a file that is being written, or was when its process was killed."""
+    return name.startswith(".") and name.endswith(".partial")
+
+
 def remove_partials(path: Path, deep: bool = True) -> None:
     """Remove the temporary files of killed processes from a directory, and, if `deep`, from those below it; links are not followed.
 
@@ -214,7 +222,7 @@ def remove_partials(path: Path, deep: bool = True) -> None:
         if not deep:
             inside.clear()
         for name in names:
-            if name.startswith(".") and name.endswith(".partial"):
+            if is_partial(name):
                 DISK.unlink(Path(directory) / name)
 
 

@@ -9,8 +9,11 @@ import threading
 
 import pytest
 
+from dpca.errors import LockedError
+from dpca.execution import progress
 from dpca.execution.progress import LiveView, LogLines, Progress, Snapshot, Vitals, describe, display_for
 from dpca.numerics.preview import Preview
+from dpca.system import durable
 from dpca.units import describe_bytes, describe_seconds
 
 
@@ -142,6 +145,27 @@ def test_a_look_at_workers_that_hangs_holds_up_nothing():
     with progress.stage("gram", 100):
         progress.advance(100)
     answered.set()
+
+
+def test_the_status_of_a_run_that_has_taken_over_is_not_replaced(tmp_path, monkeypatch):
+    """Not by a stage that begins or ends, and not by its beat, which is another thread."""
+    monkeypatch.setattr(progress, "BEAT_SECONDS", 0)
+    beats = iter(range(3))
+    beaten = threading.Event()
+
+    def vitals():
+        if next(beats, None) is None:
+            beaten.set()
+
+    def taken_over():
+        raise LockedError("r: another run has taken it over", "")
+
+    running = Progress(status=tmp_path / "status.json", vitals=vitals)
+    with durable.asking(taken_over), running.stage("gram"):
+        assert beaten.wait(60)
+    assert not list(tmp_path.iterdir())
+    with running.stage("components"):
+        assert json.loads((tmp_path / "status.json").read_text())["state"] == "running"
 
 
 def test_spans_that_were_finished_before_stay_counted_while_they_are_added_up():

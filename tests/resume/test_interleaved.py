@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from itertools import count, takewhile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zarr
 
@@ -149,6 +150,61 @@ def test_a_run_that_slept_before_any_step_of_its_publication_leaves_what_another
 
     steps = list(takewhile(slept_before, count()))
     assert len(steps) > 6
+
+
+def steep():
+    """Eigenvalues over many decades, to be made: a second pass refines what the first has written."""
+    n, d = 60, 6000
+    u, v = (np.linalg.qr(random_array(seed, (rows, 10), "f8"))[0] for seed, rows in ((0, n), (1, d)))
+    x = (u * 10.0 ** (3 - np.arange(10) / 3)) @ v.T + 1e-3 * random_array(2, (n, d), "f8")
+    zarr.create_array("x.zarr", data=x.astype("f4"), chunks=(n, 600), dimension_names=("time", "x"))
+    Path("c.yaml").write_text(
+        "input: {uri: x.zarr}\nmodel: {n_components: 8}\ncompute: {workers: 1}\noutput: {path: r, report: false}\n"
+    )
+
+
+def test_a_run_that_slept_before_it_writes_any_file_changes_nothing_of_another_that_goes_on_with_it(
+    monkeypatch, capsys
+):
+    """The other has written all, and not yet published it, when the first wakes, whose file is of the first pass, or is a status."""
+    made(steep)
+    assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
+    expected, commit = bits("expected"), directory.ResultDirectory.commit
+
+    def slept_before(step):
+        wrote, woken, other = threading.Event(), threading.Event(), []
+
+        def goes_on():
+            other.append(dpca("run", "c.yaml", *["--resume"][: Path("r/ledger/run.json").exists()]))
+            wrote.set()
+
+        def committing(*arguments):
+            if threading.current_thread() is second:
+                wrote.set()
+                assert woken.wait(60)
+            commit(*arguments)
+
+        def meanwhile():
+            shutil.rmtree("r/.lock")
+            second.start()
+            assert wrote.wait(60)
+
+        second = threading.Thread(target=goes_on)
+        shutil.rmtree("r", ignore_errors=True)
+        monkeypatch.setattr(directory.ResultDirectory, "commit", committing)
+        with before_step(step, meanwhile, kinds=("write",)) as reached:
+            code = dpca("run", "c.yaml")
+        woken.set()
+        if not reached():
+            return False
+        second.join()
+        said = capsys.readouterr().err
+        assert (code == 2 and "r: another run has taken it over" in said) or (code == 0 and other == [2])
+        assert other == [0] or (other == [2] and "r: holds a result already" in said)
+        assert bits("r") == expected
+        return True
+
+    assert len(list(takewhile(slept_before, count()))) > 60
 
 
 # The copy in scratch.
