@@ -19,7 +19,6 @@ from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
 from dpca.methods.renamed import Renamed
-from dpca.methods.second_pass import pending_name
 from dpca.methods.solve import Solved
 from dpca.methods.stages import Stages
 from dpca.methods.sweeps import Sweep, orthogonalize_span
@@ -29,7 +28,7 @@ from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.turns import Turn
 from dpca.settings import MODEL
 from dpca.store.arrays import Dims, of_group
-from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT, Outputs
+from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT, Outputs, pending_name
 from dpca.system.blas import blas_threads
 from dpca.types import F64
 

@@ -7,7 +7,6 @@ vectors orthonormal where they are not, and gives them their signs. Arrays have 
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +30,7 @@ from dpca.planning.job import Job
 from dpca.planning.runplan import Attempt
 from dpca.store.arrays import COMPONENTS, Dims, names_of_components, of_group
 from dpca.store.meanings import IN_INNER_PRODUCT
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import Outputs, pending_name
 from dpca.types import F64
 
 DOUBLE = np.dtype(np.float64)
@@ -47,11 +46,6 @@ def added_up(sums: Sequence[BackprojectionPartial], columns: F64) -> Backproject
     for one in sums:
         total.merge(one)
     return total
-
-
-def pending_name(name: str, stage: str) -> str:
-    """Name of an array while a stage writes it: a task that comes late, after the stage, writes where nobody reads."""
-    return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
 
 
 @dataclass(frozen=True)

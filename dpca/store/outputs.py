@@ -53,6 +53,7 @@ TILED = frozenset(
 )
 """Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
 _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
+_IN_HAND = re.compile(rf"({'|'.join(sorted(TILED | {'left_vectors'}))})_in_hand_of_.*")
 
 COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP = "component", "rotated_component", "regressor", "sample_group"
 """Dimensions of arrays of tiles beside those of features or samples."""
@@ -66,6 +67,12 @@ Kind = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any], Any]
 
 ASIDE = "_in_other_chunks"
 """The suffix of the name of a copy that is about to replace the array."""
+
+
+def pending_name(name: str, stage: str) -> str:
+    """Name of an array while a stage writes it: a task that comes late, after the stage, writes where nobody reads."""
+    return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
+
 
 CHECKED = ZstdCodec(level=0, checksum=True)
 """zarr's default compression, with a checksum, so that no reader takes damaged chunks for numbers."""
@@ -529,10 +536,12 @@ class Outputs:
     def gather(self) -> None:
         """Merge chunks of less than 1 MiB: those of arrays of which each of a few tasks wrote a small part.
 
-        If the run is resumed after that, `create_array` restores the planned chunks.
+        What a process that was killed has left, and is no array of the result, is removed. If the run is resumed after that,
+        `create_array` restores the planned chunks.
         """
         for name in self._names():
-            if name.endswith(ASIDE):  # left by a process that was killed meanwhile
+            # Of a copy, or of a stage that the run does not come to any more: its last pass may be another now.
+            if name.endswith(ASIDE) or _IN_HAND.fullmatch(name):
                 self.remove(name)
         for name in filter(_OF_TILES.fullmatch, self._names()):
             array = self.array(name)

@@ -11,13 +11,15 @@ import pytest
 import zarr
 
 from dpca import slabs
+from dpca.errors import DataError
+from dpca.methods import second_pass
 from dpca.planning import search
 from dpca.store import gram
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.reference import dense_pca
-from tests.resume.disturbed import START, disturbed, truncated
+from tests.resume.disturbed import START, disturbed, staged, truncated
 from tests.stores import bits
 
 N, D = 60, 6000
@@ -169,6 +171,28 @@ def test_a_result_that_has_not_converged_is_kept_and_gone_on_with(small, shape, 
         "result.zarr",
         "status.json",
     ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"), [((N, D), (N, 600)), pytest.param((D, N), (600, N), marks=pytest.mark.long)]
+)
+def test_what_was_to_be_the_last_pass_is_stopped_and_is_not_the_last_any_more(small, shape, chunks, monkeypatch):
+    """Half of what it was to write was there for ever, is in no result, and is in nobody's way."""
+    made(expected, shape, chunks)
+    name = "components_span" if shape == (N, D) else "left_vectors_span"
+    span, left = getattr(second_pass, name), iter(range(3))
+
+    def stopped(*arguments):
+        if next(left, None) is None:
+            raise DataError("stopped", "")
+        return span(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(second_pass, name, stopped)
+        assert dpca("run", "c.yaml", "--set", "model.block_krylov.max_passes=2") == 2
+    assert staged("*_in_hand_of_*")
+    assert dpca("run", "c.yaml", "--resume") == 0
+    assert bits("r") == bits("expected")
 
 
 @pytest.mark.long
