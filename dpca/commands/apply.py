@@ -41,7 +41,6 @@ from dpca.methods.projectors import (
 from dpca.methods.record import digest_of, fingerprint
 from dpca.methods.recorded import check_places, paths_of
 from dpca.methods.regressed import regressors_of
-from dpca.methods.second_pass import pending_name
 from dpca.planning.disk import check_room
 from dpca.planning.runplan import RunPlan
 from dpca.planning.search import side_by_side
@@ -55,7 +54,7 @@ from dpca.sources.groups import FeatureGroup, check_same_samples
 from dpca.sources.groups import named as names_of
 from dpca.sources.nifti import VoxelSpace
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
-from dpca.store.outputs import ROTATED_COMPONENT, Outputs
+from dpca.store.outputs import ROTATED_COMPONENT, Outputs, pending_name
 from dpca.store.results import Result, open_result
 from dpca.store.stored import SAMPLES_AXES, Stored
 from dpca.store.synced import SyncedStore

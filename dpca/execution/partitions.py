@@ -7,7 +7,7 @@ computes parts of the stage that is open, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -187,7 +187,7 @@ class PreparedOutputs(Outputs):
         super().__init__(*store)
         self._kinds: dict[str, Kind] = {}
 
-    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
         self._kinds[name] = kind
 
     def rename(self, name: str, new: str) -> None:

@@ -168,12 +168,12 @@ class HeldOutputs(Outputs):
         about = meanings.described(name, attributes, self.unit)
         self._group.arrays[name] = Held(name, values, values.shape, values.dtype, tuple(chunks), tuple(dims), about)
 
-    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
         shape, chunks, dtype, fill = kind
         # Made here and not by the first writer: several threads may be the first. Zeros take no memory before.
         values = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
         self._group.arrays[name] = Held(
-            name, values, values.shape, values.dtype, chunks, dims, attributes, fill, whole=False
+            name, values, values.shape, values.dtype, chunks, dims, dict(attributes), fill, whole=False
         )
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:

@@ -246,13 +246,19 @@ class Outputs:
         ----------
         fill, unwritten : what chunks that are never written read as, and whether all of them may stay so
         """
+        kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+        self._create_known(name, kind, dims, meanings.described(name, attributes, self.unit), unwritten)
+
+    def _create_known(
+        self, name: str, kind: Kind, dims: Sequence[str], attributes: Mapping[str, Any], unwritten: bool
+    ) -> None:
+        """Create an array of the result, with all of its attributes."""
         if unwritten:
             self._may_be_unwritten.add(name)
-        self._count(name, shape, dims)
-        kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
-        self._create(name, kind, tuple(dims), meanings.described(name, attributes, self.unit))
+        self._count(name, kind[0], dims)
+        self._create(name, kind, tuple(dims), attributes)
 
-    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
         """Create an array of a kind, with all of its attributes."""
         shape, chunks, dtype, fill = kind
         with writing(self._called(name)):
@@ -270,7 +276,7 @@ class Outputs:
                 fill_value=fill,
                 compressors=CHECKED,
                 dimension_names=dims,
-                attributes=attributes,
+                attributes=dict(attributes),
             )
             if present != kind:  # there is none, or one with damaged metadata, or of another kind
                 self._arrays[name] = make(self.store, overwrite=True).with_config(WRITTEN_WHEN_EMPTY)
@@ -473,8 +479,8 @@ class Outputs:
             return
         self.remove(name)
         written = stored.whole or values is not None
-        kind = (stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
-        self.create_array(name, *kind, unwritten=not written)
+        kind = (stored.shape, stored.chunks, stored.dtype, stored.fill)
+        self._create_known(name, kind, stored.dims, stored.attributes, unwritten=not written)
         array = self.array(name)
         if written:
             with writing(self._called(name)):
@@ -568,7 +574,7 @@ class Outputs:
         attributes = dict(array.attrs) if attributes is None else attributes
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
         values = self.read_part(name, (slice(None),) * array.ndim) if self._written(name) else None
-        self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value, attributes)
+        self._create(aside, (array.shape, chunks, array.dtype, array.fill_value), dims, attributes)
         if values is not None:
             self.array(aside)[...] = values
         self.rename(aside, name)

@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from dpca.errors import StorageError
+from dpca.store.meanings import IN_INNER_PRODUCT
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Arrays
 from dpca.store.synced import SyncedStore
@@ -48,6 +49,25 @@ def test_a_process_that_ends_while_chunks_are_merged_is_gone_on_with(ends_before
     assert [name for name in inventory if name.startswith("components")] == ["components"]
     assert again.array("components").chunks == (3, 40)
     np.testing.assert_array_equal(again.array("components")[...], VALUES)
+
+
+@pytest.mark.parametrize("unit", [None, "K"])
+@pytest.mark.parametrize("attributes", [{}, IN_INNER_PRODUCT, {"units": "m", "long_name": "maps"}])
+def test_arrays_that_are_merged_and_copied_keep_their_attributes(tmp_path, unit, attributes):
+    """Also that their unit is not known: it would be said anew, and a resumed run would take the metadata for damaged."""
+    outputs = Outputs(SyncedStore(tmp_path / "r"))
+    outputs.create({})
+    outputs.unit = unit
+    outputs.create_array("components", (3, 40), (3, 10), "f8", ("component", "x"), attributes=attributes)
+    outputs.write_part("components", (slice(0, 40),), VALUES)
+    before, digest = dict(outputs.array("components").attrs), outputs.metadata_of(["components"])
+    outputs.gather()
+    assert outputs.array("components").chunks == (3, 40)
+    np.testing.assert_array_equal(outputs.metadata_of(["components"]), digest)
+    copied = Outputs(SyncedStore(tmp_path / "copied"))
+    copied.create({})
+    copied.copy("components", Arrays(str(tmp_path / "r"), "r", None)["components"])
+    assert dict(copied.array("components").attrs) == before
 
 
 def intact(place):
