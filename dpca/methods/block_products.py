@@ -66,6 +66,9 @@ class Some(Work):
     def inputs(self, number: int) -> Any:
         return self.work.inputs(self.numbers[number])
 
+    def damage(self, number: int) -> str | None:
+        return self.work.damage(self.numbers[number])
+
 
 def windows(n_spans: int) -> Iterator[tuple[int, ...]]:
     """The spans in a random order, which is the same at every call, in windows of 1, 1, 2, 4 ... of them."""

@@ -1,6 +1,7 @@
 """dpca run with svd_solver: block_krylov: killed, resumed, with more passes, on clusters and in job arrays, as a user meets it."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -19,7 +20,7 @@ from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.reference import dense_pca
-from tests.resume.disturbed import START, disturbed, staged, truncated
+from tests.resume.disturbed import START, disturbed, flipped, staged, truncated
 from tests.stores import bits
 
 N, D = 60, 6000
@@ -222,15 +223,18 @@ def test_other_data_are_not_gone_on_with(small, capsys):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("shape", "chunks", "keys"),
+    ("shape", "chunks", "keys", "spoil"),
     [
-        ((N, D), (N, 600), ""),
-        ((D, N), (600, N), ""),
-        ((D, N), (600, N), "preprocess: {scale: std}"),
+        ((N, D), (N, 600), "", None),
+        ((D, N), (600, N), "", None),
+        ((D, N), (600, N), "preprocess: {scale: std}", None),
+        ((N, D), (N, 600), "", flipped),
+        ((N, D), (N, 600), "", os.remove),
     ],
 )
 @pytest.mark.parametrize("further", ["", "model.block_krylov.windows=true", "model.block_krylov.restart=true"])
-def test_a_job_array_has_the_bits_of_a_run(small, shape, chunks, keys, further, capsys):
+def test_a_job_array_has_the_bits_of_a_run(small, shape, chunks, keys, spoil, further, capsys):
+    """Also where means are damaged that spans of its first pass have written, in whatever window they were."""
     written(shape, chunks, keys)
     how = ("--set", further) if further else ()
     assert dpca("run", "c.yaml", *how, "--set", "output.path=expected") == 0
@@ -240,9 +244,15 @@ def test_a_job_array_has_the_bits_of_a_run(small, shape, chunks, keys, further, 
         assert dpca("batch", "status", "r", "--json") == 0
         if json.loads(capsys.readouterr().out)["state"] == "done":
             break
+        means = sorted(Path("r").glob("ledger/*/result.zarr/mean/c/*"))
+        if spoil and means and "pass 2" in json.loads(Path("r/ledger/batch.json").read_text())["document"]["stage"]:
+            spoil(means[len(means) // 2])
+            spoil = None
+            assert dpca("batch", "finalize", "r") in (0, 1)
         for index in (2, 0, 1, 0):
             assert dpca("batch", "partition", "r", "--index", index) == 0
         assert dpca("batch", "finalize", "r") == 0
+    assert spoil is None
     assert bits("r") == bits("expected")
 
 
