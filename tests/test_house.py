@@ -31,6 +31,15 @@ def test_the_type_of_arrays_of_float64_is_defined_once():
     assert len(named) == 1
 
 
+def test_works_that_write_arrays_look_for_damage_in_them():
+    """One that wraps another would say that nothing is damaged: a job array, which asks it, would never compute that again."""
+    for node in nodes(ast.ClassDef):
+        if "Work" in map(ast.unparse, node.bases):
+            names = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+            fields = {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
+            assert "writes" not in names | fields or "damage" in names, node.name
+
+
 def test_internal_functions_have_no_section_of_errors():
     """Their messages say it. Names that users see have one: estimators, the accessor of xarray, errors and open_result."""
     public = {path for path in parsed() if path.parent.name == "estimators" or path.name in ("errors.py", "xarray.py")}
