@@ -185,10 +185,10 @@ class PreparedOutputs(Outputs):
 
     def __init__(self, *store: Any) -> None:
         super().__init__(*store)
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, tuple[Kind, tuple[str, ...]]] = {}
 
     def _create(self, name: str, kind: Kind, dims: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
-        self._kinds[name] = kind
+        self._kinds[name] = kind, dims
 
     def rename(self, name: str, new: str) -> None:
         self.remove(new)
@@ -200,11 +200,13 @@ class PreparedOutputs(Outputs):
 
     def array(self, name: str) -> Any:
         array = super().array(name)
-        if self._kinds.get(name, kind_of(array)) != kind_of(array):
+        found = kind_of(array), tuple(array.metadata.dimension_names or ())  # type: ignore[union-attr]
+        if self._kinds.get(name, found) != found:
             raise StorageError(f"{self.root}/{name}/zarr.json is damaged: it describes another array", AGAIN)
         return array
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:
         pass
 
-    create = write = write_text = write_coordinate = _put = copy = gather = finish = _nothing
+    create = create_group = name_coordinates = _nothing
+    write = write_text = write_coordinate = write_stack = _put = copy = gather = finish = _nothing

@@ -613,6 +613,8 @@ def whole_region(array: Any, region: Box) -> Box:
         return region
     dims = list(array.metadata.dimension_names or ())
     named = (COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP)
+    if not {*dims} & {*named}:
+        raise ValueError(f"its dimensions are {dims}, and none of them is of components")
     axis = next(axis for axis, dim in enumerate(dims) if dim in named) - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 

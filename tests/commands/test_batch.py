@@ -20,7 +20,7 @@ from dpca.planning import search
 from dpca.store.ledger import Ledger
 from tests.commands.calls import dpca
 from tests.commands.test_block_krylov import factors
-from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged
+from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged, truncated
 from tests.stores import bits, random_array
 
 pytestmark = pytest.mark.long
@@ -232,7 +232,9 @@ def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
     assert bits("r") == bits("expected")
 
 
-@pytest.mark.parametrize(("whole", "other"), [("1200", "1300"), ("6000", "6001"), ("float32", "float64")])
+@pytest.mark.parametrize(
+    ("whole", "other"), [("1200", "1300"), ("6000", "6001"), ("float32", "float64"), ("component", "componenu")]
+)
 def test_arrays_whose_metadata_are_damaged_are_written_by_no_partition_before_they_are_made_again(
     wide, whole, other, capsys
 ):
@@ -246,6 +248,36 @@ def test_arrays_whose_metadata_are_damaged_are_written_by_no_partition_before_th
     capsys.readouterr()
     assert [dpca("batch", *command) for command in TO_THE_NEXT] == [1, 1, 1]
     assert capsys.readouterr().err.count("zarr.json is damaged: it describes another array\n") == 2
+    assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
+    assert bits("r") == bits("expected")
+
+
+@pytest.mark.parametrize(
+    "spoil", [None, os.remove, truncated, lambda path: path.write_text(path.read_text().replace('"group"', '"groub"'))]
+)
+def test_partitions_leave_the_metadata_of_the_group_to_the_process_that_adds_up(wide, spoil):
+    """Beside coordinates that are no index, which are said there; a partition needs them for nothing."""
+    group = zarr.create_group("x.zarr", overwrite=True)
+    for name, values, dims in (
+        ("X", random_array(0, (12, 6000), "f8"), ("time", "x")),
+        ("x", np.arange(6000.0), ("x",)),
+        ("station", np.arange(6000) % 7, ("x",)),
+    ):
+        chunks = (*values.shape[:-1], 600)
+        group.create_array(name, data=values, chunks=chunks, dimension_names=dims).attrs.update(
+            {"coordinates": "station"} if name == "X" else {}
+        )
+    on = ("--set", "input.array=X")
+    assert dpca("run", wide, *on, "--set", "output.path=expected") == 0
+    assert "station" in zarr.open_group("expected/result.zarr").attrs["coordinates"]
+    assert dpca("batch", "init", wide, *on, "--partitions", "2") == 0
+    (metadata,) = Path("r/ledger").glob("*/result.zarr/zarr.json")
+    if spoil:
+        spoil(metadata)
+    before = [(path.stat().st_ino, path.read_bytes()) for path in metadata.parent.glob("zarr.json")]
+    assert [dpca("batch", *command) for command in TO_THE_NEXT[:2]] == [0, 0]
+    assert [(path.stat().st_ino, path.read_bytes()) for path in metadata.parent.glob("zarr.json")] == before
+    assert dpca("batch", *TO_THE_NEXT[2]) == 0
     assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
     assert bits("r") == bits("expected")
 
