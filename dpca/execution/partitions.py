@@ -18,8 +18,10 @@ from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
 from dpca.store.ledger import Checkpoint, Damaged, Ledger
-from dpca.store.outputs import AGAIN, Kind, Outputs, kind_of
+from dpca.store.outputs import Kind, Outputs, kind_of
 from dpca.system.machine import memory_budget
+
+MADE_AGAIN = "Check the disk. dpca batch finalize makes it again."
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -199,10 +201,13 @@ class PreparedOutputs(Outputs):
         self._kinds.pop(name, None)
 
     def array(self, name: str) -> Any:
-        array = super().array(name)
+        try:
+            array = super().array(name)
+        except StorageError as error:
+            raise error.saying(error.marked_message, MADE_AGAIN) from error
         found = kind_of(array), tuple(array.metadata.dimension_names or ())  # type: ignore[union-attr]
         if self._kinds.get(name, found) != found:
-            raise StorageError(f"{self.root}/{name}/zarr.json is damaged: it describes another array", AGAIN)
+            raise StorageError(f"{self.root}/{name}/zarr.json is damaged: it describes another array", MADE_AGAIN)
         return array
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:

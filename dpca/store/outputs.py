@@ -58,9 +58,8 @@ _IN_HAND = re.compile(rf"({'|'.join(sorted(TILED | {'left_vectors'}))})_in_hand_
 COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP = "component", "rotated_component", "regressor", "sample_group"
 """Dimensions of arrays of tiles beside those of features or samples."""
 
-AGAIN = (
-    "Check the disk. What goes on with it (--resume, dpca batch finalize, or the same command again) computes it again."
-)
+AGAIN = "Check the disk. What is damaged is computed again."
+"""The remedy of damage; how to go on is said by the command that met it."""
 
 Kind = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any], Any]
 """Shape, chunks, type and fill value of an array."""
@@ -351,8 +350,10 @@ class Outputs:
                 if isinstance(array, zarr.Array)
             }
             written = {name: self._written(name) for name in arrays}
-        except (OSError, ValueError, KeyError, TypeError):
-            return self.inventory() if finished else {}
+        except (OSError, ValueError, KeyError, TypeError) as cause:
+            if finished:
+                raise StorageError(f"{self._called('')}: can't be listed: {cause}", AGAIN) from cause
+            return {}
         if finished:
             for name, array in arrays.items():
                 self._check_whole(name, written[name], array.nchunks)

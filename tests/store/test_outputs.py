@@ -119,9 +119,19 @@ def test_chunks_that_are_lost_before_they_are_merged_are_not_taken_for_zeros(tmp
     for start in range(0, 40, 10):
         outputs.write_part("components", (slice(start, start + 10),), VALUES[:, start : start + 10])
     spoil(tmp_path / "r" / "components" / "c" / "0" / "2")
-    with pytest.raises(StorageError, match=f"{said}.*\n.*--resume"):
+    with pytest.raises(StorageError, match=f"{said}.*\n.*computed again"):
         outputs.gather()
     assert outputs.array("components").chunks == (3, 10)
+
+
+@pytest.mark.parametrize(
+    "spoil", [cut, lambda path: path.write_text(""), lambda path: path.write_text("{}"), Path.unlink]
+)
+def test_a_finished_group_that_is_damaged_before_it_is_published_is_an_error(tmp_path, spoil):
+    """It would be published without its arrays, as none of them could be listed."""
+    spoil(intact(tmp_path) / "zarr.json")
+    with pytest.raises(StorageError, match=r"can't be listed.*\n.*computed again"):
+        Outputs(SyncedStore(tmp_path / "r")).inventory(finished=True)
 
 
 def test_a_copy_with_damage_does_not_take_the_place_of_an_array_that_is_gone(tmp_path):

@@ -37,17 +37,24 @@ def commit(directory, verdict, manifest):
     directory.commit({"verdict": verdict}, manifest, Outputs(str(directory.staged_arrays(manifest["run"]))))
 
 
+def write_group(path, content):
+    outputs = Outputs(str(path))
+    outputs.create({"content": content})
+    outputs.finish()
+
+
 def built(directory, content):
     """A run that has ended but for its publication; returns its word."""
     begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED.as_json())
     directory.begin(begun)
-    (directory.staged_arrays(begun.run) / "zarr.json").write_text(content)
+    write_group(directory.staged_arrays(begun.run), content)
     commit(directory, content, {"run": begun.run, "describes": content})
     return begun.run
 
 
 def arrays(directory):
-    return (directory.path / "result.zarr" / "zarr.json").read_text()
+    metadata = json.loads((directory.path / "result.zarr" / "zarr.json").read_text())
+    return metadata["attributes"]["content"]
 
 
 def test_a_result_appears_with_its_manifest(directory):
@@ -127,7 +134,7 @@ def test_what_killed_workers_had_half_written_is_no_part_of_a_result(directory):
     begun = Begun.now({}, {}, SETTLED.as_json())
     directory.begin(begun)
     staged = directory.staged_arrays(begun.run)
-    (staged / "zarr.json").write_text("new")
+    write_group(staged, "new")
     (staged / ".c.partial").touch()
     commit(directory, "new", {"run": begun.run})
     (directory.path / ".manifest.json.partial").touch()
