@@ -14,6 +14,7 @@ from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source
 from dpca.sources.base import Source
 from dpca.sources.groups import alone
+from dpca.store.held import HeldOutputs
 from dpca.store.outputs import Outputs
 from dpca.system.machine import Budget
 
@@ -56,7 +57,7 @@ def decompose_array(
     made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts, together=together)
     return decompose(
         Job(alone(source, samples_axis, weights), model, made, components=components),
-        Outputs({} if store is None else str(store)),
+        HeldOutputs() if store is None else Outputs(str(store)),
         Runner(executor, progress or Progress(), ledger),
     )
 

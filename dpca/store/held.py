@@ -138,8 +138,15 @@ class HeldOutputs(Outputs):
     """A group of arrays under construction that stays in this process; threads write to it."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__("")
         self._group = _Group()
+
+    @property
+    def directory(self) -> None:
+        return None
+
+    def _called(self, name: str) -> str:
+        return name
 
     def guarded_by(self, guard: AbstractContextManager[Any]) -> HeldOutputs:
         """This group itself: tasks write different places of arrays, which have no chunks that they could share."""

@@ -19,13 +19,13 @@ from typing import Any, Self
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import Store
 from zarr.api.asynchronous import create_array
 from zarr.codecs import ZstdCodec
 from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.group import GroupMetadata
 from zarr.core.sync import sync
+from zarr.storage import LocalStore
 
 from dpca.errors import StorageError, writing
 from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
@@ -99,12 +99,12 @@ class Outputs:
 
     Parameters
     ----------
-    store : a store, the path of a directory, or a dict for results that stay in this process
+    store : the store of a directory, or its path
     guard : a lock, held while a tile is written into chunks that other tasks may write too, which happens only
         where slabs have no regular grid; picklable if tasks run in other processes
     """
 
-    def __init__(self, store: Store | str | dict[str, Any], guard: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(self, store: LocalStore | str, guard: AbstractContextManager[Any] | None = None) -> None:
         self.store = store
         self._guard = guard
         self._arrays: dict[str, zarr.Array[Any]] = {}
@@ -127,14 +127,14 @@ class Outputs:
         return guarded
 
     @property
-    def root(self) -> str | dict[str, Any]:
-        """The path of the group, or the dict that it is in."""
-        return self.store if isinstance(self.store, dict) else str(getattr(self.store, "root", self.store))
+    def root(self) -> str:
+        """The path of the group."""
+        return str(getattr(self.store, "root", self.store))
 
     @property
     def directory(self) -> str | None:
-        """The directory that the store lies in; None where it is no directory."""
-        return None if isinstance(self.root, dict) else str(Path(self.root).absolute().parent)
+        """The directory that the group lies in; None where it is in memory."""
+        return str(self._root.absolute().parent)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -287,9 +287,6 @@ class Outputs:
     def _say(self, name: str, metadata: Buffer) -> None:
         """Have these metadata of an array or a group, replaced in one step if they differ; its chunks stay."""
         key = f"{name}/zarr.json".lstrip("/")
-        if isinstance(self.store, dict):
-            self.store[key] = metadata
-            return
         path = self._root / key
         if not path.is_file() or path.read_bytes() != metadata.to_bytes():
             durable.make_directories(path.parent)
@@ -367,8 +364,6 @@ class Outputs:
 
     def _written(self, name: str) -> int:
         """How many chunks of an array are stored; zarr's own count takes the keys of `x_b` for those of `x`."""
-        if isinstance(self.store, dict):
-            return sum(key == f"{name}/c" or key.startswith(f"{name}/c/") for key in self.store)
         return chunks_in(self._root / name)
 
     def metadata_of(self, names: Sequence[str]) -> NDArray[np.uint8]:
@@ -404,38 +399,27 @@ class Outputs:
 
     def _names(self) -> list[str]:
         """Names of the arrays and groups that are directly in the group."""
-        if isinstance(self.store, dict):
-            found = [key.split("/") for key in self.store]
-            return sorted(parts[0] for parts in found if parts[1:] == ["zarr.json"])
         return sorted(path.parent.name for path in self._root.glob("*/zarr.json"))
 
     def _exists(self, key: str) -> bool:
-        return key in self.store if isinstance(self.store, dict) else (self._root / key).is_file()
+        return (self._root / key).is_file()
 
     def remove(self, name: str) -> None:
         """Remove an array, if it exists."""
         self._arrays.pop(name, None)
         with writing(self._called(name)):
-            if isinstance(self.store, dict):
-                for key in [key for key in self.store if key.startswith(f"{name}/")]:
-                    del self.store[key]
-            else:
-                durable.remove(self._root / name)
+            durable.remove(self._root / name)
 
     def rename(self, name: str, new: str) -> None:
         """Rename an array; one that has the new name is replaced."""
         self.remove(new)
         self._arrays.pop(name, None)
         with writing(self._called(name)):
-            if isinstance(self.store, dict):
-                for key in [key for key in self.store if key.startswith(f"{name}/")]:
-                    self.store[new + key.removeprefix(name)] = self.store.pop(key)
-            else:
-                durable.move(self._root / name, self._root / new)
+            durable.move(self._root / name, self._root / new)
 
     @property
     def _root(self) -> Path:
-        return Path(str(self.root))
+        return Path(self.root)
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
         """Write a whole array without feature axes, in chunks of whole rows; an array of that name is replaced."""
@@ -538,7 +522,7 @@ class Outputs:
         return self._arrays[name]
 
     def _called(self, name: str) -> str:
-        return name if isinstance(self.root, dict) else f"{self.root}/{name}"
+        return f"{self.root}/{name}"
 
     def gather(self) -> None:
         """Merge chunks of less than 1 MiB: those of arrays of which each of a few tasks wrote a small part.

@@ -27,8 +27,8 @@ from dpca.planning.runplan import Attempt, Concurrency, Scratch, Workers
 from dpca.sources import as_source
 from dpca.sources.groups import FeatureGroup
 from dpca.sources.weights import weights_of
+from dpca.store.held import HeldOutputs
 from dpca.store.ledger import Ledger
-from dpca.store.outputs import Outputs
 from dpca.system.machine import Budget
 from tests.drawn import examples
 from tests.methods.test_preprocessing import dense
@@ -57,7 +57,7 @@ def test_a_gram_matrix_is_the_sum_over_all_groups(names, executor, tmp_path):
     (data, x), model = dataset(names), Model(2, Rules(True))
     ledger = Ledger(tmp_path / "ledger", "groups", data.n_bytes, lambda _: None)
     stages = Stages(Runner(executor, Progress(), ledger))
-    summed = FirstPass(stages, data, model, Outputs({})).sum(ATTEMPT, None, written=True)
+    summed = FirstPass(stages, data, model, HeldOutputs()).sum(ATTEMPT, None, written=True)
     centred = x - x.mean(0)
     gram = summed.gram
     np.testing.assert_allclose(gram.matrix, centred @ centred.T, atol=1e-11)
@@ -97,7 +97,7 @@ def decomposed(arrays, model, weights=None, sources=as_source):
         groups.append(FeatureGroup(sources(array), 0, name, of_features))
     workers, scratch = Workers(0, 2, Budget(2**30, "of this test")), Scratch("", 0)
     job = Job(tuple(groups), model, scratch=scratch).planned(workers)
-    return decompose(job, Outputs({}), Runner(Threads(2), Progress()))
+    return decompose(job, HeldOutputs(), Runner(Threads(2), Progress()))
 
 
 def factor_of(standard, scaling, divisor):

@@ -22,8 +22,8 @@ from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source
 from dpca.sources.feature_labels import of_labels, of_ranges
 from dpca.sources.groups import alone
+from dpca.store.held import HeldOutputs
 from dpca.store.ledger import Ledger
-from dpca.store.outputs import Outputs
 from tests.drawn import examples
 from tests.runs import RecordingSource
 
@@ -52,7 +52,7 @@ def grouped(
     made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts)
     (group,) = alone(source, samples_axis)
     groups = (replace(group, labels=labels),)
-    return decompose(Job(groups, model, made), Outputs({}), Runner(executor, Progress(), ledger))
+    return decompose(Job(groups, model, made), HeldOutputs(), Runner(executor, Progress(), ledger))
 
 
 def folds_in(found, name="gram_by_fold"):

@@ -15,7 +15,7 @@ from dpca.planning.runplan import Workers
 from dpca.planning.steps import EXPECTED_PASSES
 from dpca.sources import as_source
 from dpca.sources.groups import FeatureGroup, alone
-from dpca.store.outputs import Outputs
+from dpca.store.held import HeldOutputs
 from tests.runs import AMPLE
 from tests.stores import random_array
 
@@ -46,7 +46,7 @@ def test_the_stages_of_a_run_are_its_steps(asked, names):
     (steps,) = job.steps
     assert [step.name for step in steps] == names
     assert job.n_stages == len(names)
-    found = decompose(job, Outputs({}), Runner(Threads(2), Progress()))
+    found = decompose(job, HeldOutputs(), Runner(Threads(2), Progress()))
     assert list(found.seconds) == names
 
 

@@ -176,12 +176,12 @@ def test_a_part_that_is_gone_is_not_read_as_zeros_unless_it_may_never_have_been_
 
 
 def test_a_copied_array_has_nothing_of_the_one_that_it_replaces(tmp_path):
-    outputs, one = written(tmp_path), Outputs({})
+    outputs, one = written(tmp_path), Outputs(SyncedStore(tmp_path / "one"))
     outputs.write_part("components", (slice(30, 40),), VALUES[:, 30:])
     one.create({})
     one.write("components", VALUES[:, :10], ("component", "x"))
     one.finish()
-    outputs.copy("components", Arrays(one.store, "one", None)["components"])
+    outputs.copy("components", Arrays(one.root, "one", None)["components"])
     assert outputs.inventory()["components"]["chunks_written"] == 1
     np.testing.assert_array_equal(outputs.array("components")[...], VALUES[:, :10])
 
