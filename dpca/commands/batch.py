@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +69,20 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
     if partitions is not None and partitions < 1:
         raise ConfigError(f"--partitions is {partitions}", "Give 1 or more.")
     loaded.check_overrides()
+    document: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "directory": os.getcwd(),
+        "config": str(config.absolute()),
+        "overrides": list(loaded.overrides),
+    }
+
+    def record(error: Incomplete) -> None:
+        document["partitions"] = min(partitions or error.of_parts, error.of_parts)
+        _write_stage(loaded, document, error)
+
     try:
-        return run(loaded, overwrite=overwrite, executor=Collecting())
+        return run(loaded, overwrite=overwrite, executor=Collecting(), waits=record)
     except Incomplete as error:
-        document = {
-            "format_version": FORMAT_VERSION,
-            "directory": os.getcwd(),
-            "config": str(config.absolute()),
-            "overrides": list(loaded.overrides),
-            "partitions": min(partitions or error.of_parts, error.of_parts),
-            "stage": error.stage,
-            "n_parts": error.n_parts,
-        }
-        _write(Path(loaded.config.output.path), document)
         return _waiting(document, error, opened=True)
 
 
@@ -133,13 +135,11 @@ def finalize(place: Path) -> Waiting | Finished:
     if _has_ended(place):
         return finished_at(place, "dpca run CONFIG", 0.0)
     loaded, document = _begun(place)
+    before = document["stage"]
     try:
-        return run(loaded, resume=True, executor=Collecting())
+        return run(loaded, resume=True, executor=Collecting(), waits=partial(_write_stage, loaded, document))
     except Incomplete as error:
-        opened = error.stage != document["stage"]
-        document |= {"stage": error.stage, "n_parts": error.n_parts}
-        _write(Path(loaded.config.output.path), document)
-        return _waiting(document, error, opened)
+        return _waiting(document, error, opened=error.stage != before)
 
 
 def status(place: Path) -> dict[str, Any]:
@@ -164,6 +164,12 @@ def _has_ended(place: Path) -> bool:
 def _waiting(document: dict[str, Any], error: Incomplete, opened: bool) -> Waiting:
     partitions = min(int(document["partitions"]), error.n_parts)
     return Waiting(error.stage, error.n_parts, partitions, tuple(error.missing), opened)
+
+
+def _write_stage(loaded: Loaded, document: dict[str, Any], error: Incomplete) -> None:
+    """Record the stage that partitions are to compute."""
+    document |= {"stage": error.stage, "n_parts": error.n_parts}
+    _write(Path(loaded.config.output.path), document)
 
 
 def _write(place: Path, document: dict[str, Any]) -> None:

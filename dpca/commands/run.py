@@ -105,6 +105,7 @@ def run(
     extends: Extension | None = None,
     executor: Executor | None = None,
     display: Display | None = None,
+    waits: Callable[[Incomplete], None] = lambda _: None,
 ) -> Finished:
     """Carry out a configuration.
 
@@ -120,6 +121,7 @@ def run(
     from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
     extends : an earlier result of the first of the samples, to which the others are added
     executor : where it runs, instead of the place in the config
+    waits : called under the lock, where parts are missing that others compute
     """
     began = time.perf_counter()
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
@@ -151,6 +153,7 @@ def run(
             under_way.scratch.remove()
             directory.publish(keep_ledger or not_converged(decomposition.certificate) is not None)
         except Incomplete as error:
+            waits(error)
             progress.finish("waiting", error.message)
             raise
         except BaseException as error:

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands import batch
 from dpca.planning import search
 from dpca.store.ledger import Ledger
+from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.commands.test_block_krylov import factors
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged, truncated
@@ -280,6 +282,22 @@ def test_partitions_leave_the_metadata_of_the_group_to_the_process_that_adds_up(
     assert dpca("batch", *TO_THE_NEXT[2]) == 0
     assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
     assert bits("r") == bits("expected")
+
+
+def test_the_stage_that_is_open_is_recorded_under_the_lock(wide, monkeypatch):
+    """Or one that sleeps there would record an earlier stage over that of another, which had gone on."""
+    write, locked = durable.write_checked, []
+
+    def writing(path, document):
+        if path.name == batch.BATCH:
+            locked.append(os.listdir("r/.lock"))
+        write(path, document)
+
+    monkeypatch.setattr(durable, "write_checked", writing)
+    assert dpca("batch", "init", wide, "--partitions", "2") == 0
+    assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
+    assert len(locked) == 2
+    assert all(locked)
 
 
 def test_partitions_run_beside_each_other_and_one_is_killed(wide):
