@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpca.commands.run import Finished, compute, finished_at, run
+from dpca.commands.run import Finished, compute, finished_at, held, run
 from dpca.config.loading import Loaded, load
 from dpca.errors import ConfigError, LedgerError, writing
 from dpca.execution.partitions import Collecting, Ended, Incomplete
@@ -104,17 +104,18 @@ def begun_with(place: Path, partitions: int | None) -> int:
 
 def go_on_with(place: Path, loaded: Loaded) -> None:
     """Change the compute section, such as its memory, for the rest of a run."""
-    document = _read(place)
-    before, now = (
-        [given for given in overrides if not given.startswith("compute")]
-        for overrides in (document["overrides"], loaded.overrides)
-    )
-    if before != now:
-        begun = " ".join(f"--set {given}" for given in before) or "no --set"
-        raise ConfigError(
-            f"the run under way in {place} was begun with {begun}", "Say the same, or begin anew with --overwrite."
+    with held(ResultDirectory(place), loaded):  # or the stage that another has opened meanwhile would be forgotten
+        document = _read(place)
+        before, now = (
+            [given for given in overrides if not given.startswith("compute")]
+            for overrides in (document["overrides"], loaded.overrides)
         )
-    _write(place, {**document, "overrides": list(loaded.overrides)})
+        if before != now:
+            begun = " ".join(f"--set {given}" for given in before) or "no --set"
+            raise ConfigError(
+                f"the run under way in {place} was begun with {begun}", "Say the same, or begin anew with --overwrite."
+            )
+        _write(place, {**document, "overrides": list(loaded.overrides)})
 
 
 def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended | None:

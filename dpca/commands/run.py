@@ -146,14 +146,17 @@ def run(
         under_way = _begun(loaded, directory, job, before, Runner(executor, progress), extends)
         try:
             under_way.set_up()
-            decomposition = under_way.decompose()
+            try:
+                decomposition = under_way.decompose()
+            except Incomplete as error:
+                waits(error)
+                raise
             seconds = time.perf_counter() - began
             manifest = under_way.manifest(decomposition, seconds=seconds, peak=peak, expected=expected)
             directory.commit(decomposition.certificate, manifest, decomposition.outputs)
             under_way.scratch.remove()
             directory.publish(keep_ledger or not_converged(decomposition.certificate) is not None)
         except Incomplete as error:
-            waits(error)
             progress.finish("waiting", error.message)
             raise
         except BaseException as error:
@@ -446,7 +449,7 @@ def _already_finished(
             f"Choose another {OUTPUT.path}, or replace it with --overwrite.",
             key="output.path",
         )
-    with _held(directory, loaded):
+    with held(directory, loaded):
         directory.tidy()
     return True
 
@@ -454,7 +457,7 @@ def _already_finished(
 @contextmanager
 def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded, overwrite: bool) -> Iterator[Lock]:
     """Lock the directory, and check that it did not change before it was locked."""
-    with _held(directory, loaded) as lock:
+    with held(directory, loaded) as lock:
         if before is None:
             with loaded.located():
                 directory.check_free(overwrite)
@@ -468,7 +471,8 @@ def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded, ov
 
 
 @contextmanager
-def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
+def held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
+    """The lock of the directory of a run, for as long as it is changed."""
     lock = Lock(directory.path)
     with loaded.located():
         lock.acquire()

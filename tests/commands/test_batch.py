@@ -1,5 +1,6 @@
 """A run as a job array: the same bits as `dpca run`, whatever order, repetition or damage."""
 
+import errno
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import pytest
 import zarr
 
 from dpca.commands import batch
+from dpca.config.loading import load
 from dpca.planning import search
 from dpca.store.ledger import Ledger
 from dpca.system import durable
@@ -295,9 +297,28 @@ def test_the_stage_that_is_open_is_recorded_under_the_lock(wide, monkeypatch):
 
     monkeypatch.setattr(durable, "write_checked", writing)
     assert dpca("batch", "init", wide, "--partitions", "2") == 0
+    batch.go_on_with(Path("r"), load(Path(wide)))  # as dpca submit does for the rest of a run
     assert [dpca("batch", *command) for command in TO_THE_NEXT] == [0, 0, 0]
-    assert len(locked) == 2
+    assert len(locked) == 3
     assert all(locked)
+
+
+def test_a_disk_that_is_full_when_the_stage_is_recorded_is_told_of_in_the_status(wide, monkeypatch, capsys):
+    """It said that the run goes on, which a watch from another host believes."""
+    write = durable.write_checked
+
+    def full(path, document):
+        if path.name == batch.BATCH:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, document)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_checked", full)
+        assert dpca("batch", "init", wide, "--partitions", "2") == 1
+    assert "No space left on device" in capsys.readouterr().err
+    status = json.loads(Path("r/status.json").read_text())
+    assert (status["state"], "No space left" in status["message"]) == ("failed", True)
+    assert dpca("batch", "init", wide, "--partitions", "2", "--overwrite") == 0
 
 
 def test_partitions_run_beside_each_other_and_one_is_killed(wide):
