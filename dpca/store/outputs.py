@@ -53,7 +53,6 @@ TILED = frozenset(
 )
 """Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
 _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
-_IN_HAND = re.compile(rf"({'|'.join(sorted(TILED | {'left_vectors'}))})_in_hand_of_.*")
 
 COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP = "component", "rotated_component", "regressor", "sample_group"
 """Dimensions of arrays of tiles beside those of features or samples."""
@@ -64,13 +63,15 @@ AGAIN = "Check the disk. What is damaged is computed again."
 Kind = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any], Any]
 """Shape, chunks, type and fill value of an array."""
 
-ASIDE = "_in_other_chunks"
+ON_THE_WAY = "_~"
+"""Mark in the names of arrays that are none of the result, and in no others: those of groups of features, which end names, have no ~."""
+ASIDE = f"{ON_THE_WAY}in_other_chunks"
 """The suffix of the name of a copy that is about to replace the array."""
 
 
 def pending_name(name: str, stage: str) -> str:
     """Name of an array while a stage writes it: a task that comes late, after the stage, writes where nobody reads."""
-    return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
+    return name + ON_THE_WAY + re.sub(r"\W+", "_", f"in hand of {stage}")
 
 
 CHECKED = ZstdCodec(level=0, checksum=True)
@@ -530,10 +531,9 @@ class Outputs:
         What a process that was killed has left, and is no array of the result, is removed. If the run is resumed after that,
         `create_array` restores the planned chunks.
         """
-        for name in self._names():
-            # Of a copy, or of a stage that the run does not come to any more: its last pass may be another now.
-            if name.endswith(ASIDE) or _IN_HAND.fullmatch(name):
-                self.remove(name)
+        for path in self._root.glob(f"*{ON_THE_WAY}*"):
+            # A copy, or of a stage that the run does not come to any more, as its last pass may be another now; or half removed.
+            self.remove(path.name)
         for name in filter(_OF_TILES.fullmatch, self._names()):
             array = self.array(name)
             shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize

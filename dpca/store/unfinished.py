@@ -22,8 +22,8 @@ from dpca.system.scratch import ScratchFolder
 FORMAT_VERSION = 3
 RUN = re.compile(r"[0-9a-f]{32}")
 """The identifier of a run, which is the name of its folder."""
-NUMERICS = 6
-"""Increased with every change of dpca after which the same plan may give other bits."""
+NUMERICS = 7
+"""Increased with every change of dpca after which the same plan may give other bits, or another name to arrays on the way."""
 
 
 @dataclass(frozen=True)

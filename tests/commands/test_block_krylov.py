@@ -191,7 +191,7 @@ def test_what_was_to_be_the_last_pass_is_stopped_and_is_not_the_last_any_more(sm
     with monkeypatch.context() as patch:
         patch.setattr(second_pass, name, stopped)
         assert dpca("run", "c.yaml", "--set", "model.block_krylov.max_passes=2") == 2
-    assert staged("*_in_hand_of_*")
+    assert staged("*_~in_hand_of_*")
     assert dpca("run", "c.yaml", "--resume") == 0
     assert bits("r") == bits("expected")
 

@@ -185,7 +185,8 @@ def test_a_run_that_slept_before_it_writes_any_file_changes_nothing_of_another_t
             commit(*arguments)
 
         def meanwhile():
-            shutil.rmtree("r/.lock")
+            while Path("r/.lock").exists():  # its beat may write there
+                shutil.rmtree("r/.lock", ignore_errors=True)
             second.start()
             assert wrote.wait(60)
 
@@ -526,7 +527,7 @@ def test_a_part_whose_zip_header_is_damaged_is_computed_again(config, undisturbe
 def test_metadata_of_arrays_under_way_are_written_anew(config, undisturbed, change):
     left_by_a_kill(16)
     tiles = len(staged("*components*"))
-    (path,) = Path("r/ledger").glob("*/result.zarr/components_in_hand_of_components/zarr.json")
+    (path,) = Path("r/ledger").glob("*/result.zarr/components_~in_hand_of_components/zarr.json")
     key, value = change
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     assert dpca("run", config, "--resume") == 0
