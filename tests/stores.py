@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -68,16 +67,12 @@ def contents(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}
 
 
-SLEEPS = ContextVar("SLEEPS", default=False)
-"""Whether a step is one of those that are counted."""
-
-
 CHANGES = ("rename", "unlink", "remove_tree")
 """Steps by which names are replaced and removed."""
 
 
 class Slept(durable.Disk):
-    """One of the steps of some kinds that a block takes, in whatever thread, is taken late: something else happens before."""
+    """One of the steps of some kinds is taken late, whatever thread takes it: something else happens before."""
 
     def __init__(self, step, meanwhile, kinds):
         self.left, self._lock = step, threading.Lock()
@@ -86,13 +81,12 @@ class Slept(durable.Disk):
 
     def _late(self, take, meanwhile):
         def late(*arguments):
-            if SLEEPS.get():
-                with self._lock:
-                    self.left -= 1
-                    now = self.left == -1
-                if now:
-                    with ThreadPoolExecutor(1) as other:
-                        other.submit(meanwhile).result()
+            with self._lock:
+                self.left -= 1
+                now = self.left == -1
+            if now:
+                with ThreadPoolExecutor(1) as other:
+                    other.submit(meanwhile).result()
             take(*arguments)
 
         return late
@@ -100,13 +94,12 @@ class Slept(durable.Disk):
 
 @contextmanager
 def before_step(step, meanwhile, kinds=CHANGES):
-    """Something that another thread does before a step of this block, numbered from 0; a function that says whether there was such a step."""
+    """Something that another thread does before a step of what this block does, numbered from 0; a function that says whether there was such a step."""
     disk, durable.DISK = durable.DISK, Slept(step, meanwhile, kinds)
-    slept, token = durable.DISK, SLEEPS.set(True)
+    slept = durable.DISK
     try:
         yield lambda: slept.left < 0
     finally:
-        SLEEPS.reset(token)
         durable.DISK = disk
 
 

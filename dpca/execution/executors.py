@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -26,6 +25,7 @@ from dpca.execution.progress import Report
 from dpca.execution.stage import Alive, Traffic
 from dpca.planning.runplan import Workers
 from dpca.system.buffers import reuse_memory
+from dpca.system.durable import asking_as_here
 from dpca.system.machine import Budget, memory_budget
 from dpca.system.signals import THREADS
 from dpca.units import describe_memory, describe_seconds
@@ -92,8 +92,7 @@ class Threads(TaskExecutor):
         pool, submitted = ThreadPoolExecutor(n_tasks, THREADS, reuse_memory), WeakSet[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-            within: Callable[..., Any] = copy_context().run
-            future = pool.submit(within, function, *arguments, report)
+            future = pool.submit(asking_as_here(function), *arguments, report)
             submitted.add(future)
             return future
 

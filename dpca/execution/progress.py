@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Protocol, TextIO
 
 from dpca.errors import LockedError
 from dpca.numerics.preview import Preview
-from dpca.system.durable import write_briefly
+from dpca.system.durable import asking_as_here, write_briefly
 from dpca.units import describe_bytes, describe_memory, describe_seconds, printable
 
 FORMAT_VERSION = 1
@@ -366,7 +365,7 @@ class Progress:
         self._write("running")
         self._display.begin(self._snapshot)
         ended = threading.Event()
-        beat = threading.Thread(target=copy_context().run, args=(self._beat, ended), daemon=True)
+        beat = threading.Thread(target=asking_as_here(self._beat), args=(ended,), daemon=True)
         beat.start()
         try:
             yield

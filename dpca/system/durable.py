@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from dpca.errors import DpcaError, OutputExistsError
 from dpca.system import regular
+
+T = TypeVar("T")
 
 FILE, DIRECTORY = 0o664, 0o775
 """The most that a file and a directory allow, whatever the umask of the process: never that all users write."""
@@ -35,16 +37,27 @@ _ASKED: ContextVar[Callable[[], None] | None] = ContextVar("_ASKED", default=Non
 
 
 @contextmanager
-def asking(check: Callable[[], None]) -> Iterator[None]:
+def asking(check: Callable[[], None] | None) -> Iterator[None]:
     """In this block `check` is called before each step by which a name is replaced or removed; it raises where that may not be.
 
-    So it is in threads to which the context of this one is given: those by which zarr writes, tasks, the beat of a run's progress.
+    So it is in threads that have the context of this one, as those by which zarr writes, and in functions of `asking_as_here`.
     """
     token = _ASKED.set(check)
     try:
         yield
     finally:
         _ASKED.reset(token)
+
+
+def asking_as_here(function: Callable[..., T]) -> Callable[..., T]:
+    """A function for another thread, which asks there as this thread does now; all else of the context stays that of the other."""
+    check = _ASKED.get()
+
+    def there(*arguments: Any) -> T:
+        with asking(check):
+            return function(*arguments)
+
+    return there
 
 
 def _ask() -> None:

@@ -235,6 +235,17 @@ def test_duplicate_samples_in_single_precision_give_no_noise_as_components():
     assert np.isfinite(fitted.components_).all()
 
 
+@pytest.mark.parametrize("solver", ["auto", "block_krylov"])
+@pytest.mark.parametrize(("dtype", "scale"), [("f4", 1e-42), ("f8", 1e-200)])
+def test_errors_of_numpy_that_its_user_asked_for_are_of_the_users_own_thread(dtype, scale, solver):
+    """Underflow in the columns of a slab is no error of a fit, which workers of a cluster do not report either."""
+    x = (random_array(0, (60, 500), "f8") * np.where(np.arange(500) % 2, scale, 1)).astype(dtype)
+    expected = PCA(3, svd_solver=solver).fit(x).singular_values_
+    with np.errstate(all="raise"):
+        found = PCA(3, svd_solver=solver).fit(x).singular_values_
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_irregular_dask_chunks_are_written_right(monkeypatch):
     """Tiles then share output chunks, which takes the lock."""
     monkeypatch.setattr(slabs, "TILE_WIDTH", 1)

@@ -102,11 +102,17 @@ def test_a_signal_in_the_last_finalizer_of_a_command_does_not_come_again_after_i
 
 @pytest.mark.parametrize("name", signals.STOPPING)
 def test_a_signal_while_the_process_leaves_its_idle_threads_changes_nothing(name):
-    code = (
-        "import os, signal, threading, time\nfrom dpca.system.signals import leave\n"
-        "threading.Thread(target=time.sleep, args=(60,), name='dpca-idle', daemon=True).start()\n"
-        f"threading.Timer(0.1, os.kill, (os.getpid(), signal.{name})).start()\nleave(3)"
-    )
+    code = f"""
+import os, signal, threading, time
+from dpca.system.signals import leave
+def idle():
+    while signal.getsignal(signal.{name}) is not signal.SIG_IGN:
+        pass
+    os.kill(os.getpid(), signal.{name})
+    threading.Event().wait()
+threading.Thread(target=idle, name="dpca-idle", daemon=True).start()
+leave(3)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (3, "")
 

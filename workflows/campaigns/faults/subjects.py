@@ -161,7 +161,9 @@ SUBJECTS: dict[str, Subject] = {
     "run, on a cluster": run("c", on_a_cluster=True),
     "job array": JobArray("c.yaml", "r"),
     "job array, of a covariance": JobArray("tall.yaml", "r", reads=("tall.zarr/c/**/*",)),
-    "job array, block Krylov": JobArray("krylov.yaml", "r", reads=("square.zarr/c/**/*",)),
+    "job array, block Krylov": JobArray(
+        "krylov.yaml --set model.block_krylov.windows=true", "r", reads=("square.zarr/c/**/*",)
+    ),
     "extend": Subject("extend fit new.zarr --output r", "r", "--resume", (*X, *NEW), FIT),
     "derive": Subject("derive answers.yaml", "d", reads=(), results=FIT),
     "derive, with maps": Subject("derive maps.yaml", "d", results=FIT),
