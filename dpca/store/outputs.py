@@ -390,20 +390,13 @@ class Outputs:
 
     def _kind(self, name: str) -> Kind | None:
         """Shape, chunks, type and fill value of an array; None if it does not exist or can't be opened."""
-        if not self._exists(f"{name}/zarr.json"):  # zarr looks for other formats, too, before it says so
+        if not (self._root / name / "zarr.json").is_file():  # zarr looks for other formats, too, before it says so
             return None
         try:
             array = zarr.open_array(self.store, path=name, mode="r")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         return kind_of(array)
-
-    def _names(self) -> list[str]:
-        """Names of the arrays and groups that are directly in the group."""
-        return sorted(path.parent.name for path in self._root.glob("*/zarr.json"))
-
-    def _exists(self, key: str) -> bool:
-        return (self._root / key).is_file()
 
     def remove(self, name: str) -> None:
         """Remove an array, if it exists."""
@@ -532,9 +525,10 @@ class Outputs:
         `create_array` restores the planned chunks.
         """
         for path in self._root.glob(f"*{ON_THE_WAY}*"):
-            # A copy, or of a stage that the run does not come to any more, as its last pass may be another now; or half removed.
+            # A copy, an array of a stage that the run does not come to any more (its last pass may be another now), or half of one.
             self.remove(path.name)
-        for name in filter(_OF_TILES.fullmatch, self._names()):
+        names = sorted(path.parent.name for path in self._root.glob("*/zarr.json"))
+        for name in filter(_OF_TILES.fullmatch, names):
             array = self.array(name)
             shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize
             small = math.prod(chunks) * itemsize < CHUNK_BYTES and chunks != shape
@@ -598,9 +592,10 @@ def whole_region(array: Any, region: Box) -> Box:
         return region
     dims = list(array.metadata.dimension_names or ())
     named = (COMPONENT, ROTATED_COMPONENT, REGRESSOR, SAMPLE_GROUP)
-    if not {*dims} & {*named}:
+    found = next((axis for axis, dim in enumerate(dims) if dim in named), None)
+    if found is None:
         raise ValueError(f"its dimensions are {dims}, and none of them is of components")
-    axis = next(axis for axis, dim in enumerate(dims) if dim in named) - (more - 1)
+    axis = found - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 
 
